@@ -1,0 +1,2 @@
+//! glue
+rustler::init!("Elixir.Engine.Harness.Native");
