@@ -1,2 +1,16 @@
-//! glue
-rustler::init!("Elixir.Engine.Harness.Native");
+//! Glue between the BEAM and `harness_core`: decode the terms, call the core, encode the answer.
+//!
+//! Modules are named after those of the core. A function whose time grows with its input is
+//! exported on a dirty scheduler; where small work is common it is exported twice, and the
+//! Elixir module that calls it chooses by size.
+
+mod boundary;
+mod plan;
+
+rustler::init!("Elixir.Engine.Harness.Native", load = load);
+
+fn load(_env: rustler::Env, _info: rustler::Term) -> bool {
+    // The caller gets a panic as an exception; it is not printed over the user's terminal too.
+    std::panic::set_hook(Box::new(|_| {}));
+    true
+}

@@ -1,0 +1,50 @@
+defmodule Engine.Harness.Boundary do
+  @moduledoc """
+  Where a text may be cut: the core's answer, the same on every Elixir release.
+
+  `String.next_grapheme/1` follows the Unicode version that an Elixir release was built with, by
+  which "क्ष" is one cluster or two.
+  """
+
+  alias Engine.Harness.Native
+
+  # Beyond this, what has to be looked at may take more than a millisecond.
+  @normal_bytes 65_536
+
+  @doc """
+  The boundary at or before a byte offset: the last extended grapheme cluster boundary (Unicode
+  Standard Annex #29) that is at most `offset` if it lies within 1,024 bytes of it, otherwise the
+  last code point boundary. An offset past the end is the end.
+
+      iex> Engine.Harness.Boundary.at_or_before("a\\r\\nb", 2)
+      1
+      iex> Engine.Harness.Boundary.at_or_before("क्ष", 8)
+      0
+  """
+  @spec at_or_before(String.t(), non_neg_integer) :: non_neg_integer
+  def at_or_before(text, offset)
+      when is_binary(text) and is_integer(offset) and offset >= 0 do
+    offset = min(offset, byte_size(text))
+
+    if byte_size(text) <= @normal_bytes do
+      Native.boundary_at_or_before(text, offset)
+    else
+      Native.boundary_at_or_before_dirty(text, offset)
+    end
+  end
+
+  @doc """
+  The byte offset at which a binary stops being UTF-8, or `nil` where all of it is.
+
+      iex> Engine.Harness.Boundary.invalid_at("caf\\xE9")
+      3
+      iex> Engine.Harness.Boundary.invalid_at("café")
+      nil
+  """
+  @spec invalid_at(binary) :: non_neg_integer | nil
+  def invalid_at(text) when byte_size(text) <= @normal_bytes do
+    Native.boundary_invalid_at(text)
+  end
+
+  def invalid_at(text) when is_binary(text), do: Native.boundary_invalid_at_dirty(text)
+end

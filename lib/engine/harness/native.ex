@@ -1,0 +1,36 @@
+defmodule Engine.Harness.Native do
+  # Stubs of the functions in native/harness_nif, grouped and prefixed by the concept whose module
+  # alone calls them. A loaded library can't be upgraded in place, so nothing else lives here.
+  @moduledoc false
+
+  @on_load :load
+
+  # Always :ok: a failed on_load would unload the module and leave callers with a bare `undef`.
+  def load do
+    path = :filename.join(:code.priv_dir(:engine), 'native/libharness_nif')
+
+    case :erlang.load_nif(path, 0) do
+      :ok -> :ok
+      {:error, reason} -> :persistent_term.put({__MODULE__, :not_loaded}, reason)
+    end
+  catch
+    # The application's folder is not on the code path.
+    :error, reason -> :persistent_term.put({__MODULE__, :not_loaded}, reason)
+  end
+
+  def boundary_at_or_before(_text, _offset), do: not_loaded()
+  def boundary_at_or_before_dirty(_text, _offset), do: not_loaded()
+  def boundary_invalid_at(_text), do: not_loaded()
+  def boundary_invalid_at_dirty(_text), do: not_loaded()
+
+  def plan_make(_tokenizer, _layers), do: not_loaded()
+  def plan_make_dirty(_tokenizer, _layers), do: not_loaded()
+  def plan_separator, do: not_loaded()
+  def plan_marker, do: not_loaded()
+
+  defp not_loaded do
+    :erlang.nif_error(
+      {:nif_not_loaded, :persistent_term.get({__MODULE__, :not_loaded}, :unknown)}
+    )
+  end
+end

@@ -1,0 +1,184 @@
+defmodule Engine.Harness.Tokenizer do
+  @moduledoc """
+  Counts the tokens of a text.
+
+  The tokenizer in use is application configuration, a module or `{module, options}`:
+
+      config :engine, :tokenizer, Engine.Harness.Tokenizer.Approximate
+
+  and `opts[:tokenizer]` of `Engine.Harness.PromptAssembler.assemble/2` overrides it for one
+  assembly. `Engine.Harness.Tokenizer.Approximate` is the default.
+
+  ## Writing one
+
+      defmodule MyApp.Words do
+        @behaviour Engine.Harness.Tokenizer
+
+        @impl true
+        def count(text, _opts), do: text |> String.split() |> length()
+
+        @impl true
+        def estimated?(_opts), do: false
+      end
+
+  The same guarantees hold for it as for the tokenizers of this library: nothing that is sent is
+  over budget by its own count. It is asked for the count of about log2(bytes) prefixes of a text
+  that has to be cut, and of about log2(units) joined texts and each single unit of a layer of
+  units. Text that spells a special token, such as `<|endoftext|>`, is ordinary text: to be
+  counted as such, never an error.
+  """
+
+  alias __MODULE__
+
+  @typedoc "A tokenizer as it is configured."
+  @type spec :: module | {module, options}
+
+  @typedoc "Options as they are configured, of whatever shape the tokenizer documents."
+  @type options :: term
+
+  @typedoc "What `c:init/1` made of the options; the options themselves where there is no `c:init/1`."
+  @type prepared :: term
+
+  @typedoc "A tokenizer that is ready to count."
+  @type t :: %Tokenizer{module: module, prepared: prepared, estimated: boolean}
+
+  @enforce_keys [:module, :prepared, :estimated]
+  defstruct @enforce_keys
+
+  @doc """
+  The tokens of a text, which is UTF-8 and not empty.
+  """
+  @callback count(text :: String.t(), prepared) :: non_neg_integer
+
+  @doc """
+  Whether counts are estimates (`true`) or exactly what a model charges for (`false`).
+  """
+  @callback estimated?(prepared) :: boolean
+
+  @doc """
+  Validates and prepares the options, once an assembly. An error becomes the assembly's error.
+  """
+  @callback init(options) :: {:ok, prepared} | {:error, Exception.t()}
+
+  # The core's tokenizer that counts the same, for those that live in Rust.
+  @doc false
+  @callback native(prepared) :: atom
+
+  @optional_callbacks init: 1, native: 1
+
+  defmodule Error do
+    @moduledoc """
+    A tokenizer's callback returned what it must not.
+
+    Fields: `tokenizer` (its module), `callback` (such as `"count/2"`), `returned` (the value) and
+    `expected` (in words).
+    """
+    defexception [:tokenizer, :callback, :returned, :expected]
+
+    @impl true
+    def message(error) do
+      "tokenizer #{inspect(error.tokenizer)}: expected #{error.callback} to return " <>
+        "#{error.expected}, got: #{inspect(error.returned, limit: 5, printable_limit: 200)}"
+    end
+  end
+
+  @doc """
+  The tokenizer that the application is configured to use.
+
+      iex> Engine.Harness.Tokenizer.configured()
+      Engine.Harness.Tokenizer.Approximate
+  """
+  @spec configured :: spec
+  def configured, do: Application.get_env(:engine, :tokenizer, Tokenizer.Approximate)
+
+  @doc """
+  Validates a tokenizer and makes it ready to count.
+
+  Raises `ArgumentError` when the value is not a module, or `{module, options}`, with this
+  behaviour's callbacks. What the tokenizer's own `c:init/1` objects to is an error.
+
+      iex> {:ok, tokenizer} = Engine.Harness.Tokenizer.new(Engine.Harness.Tokenizer.Approximate)
+      iex> tokenizer.estimated
+      true
+  """
+  @spec new(spec) :: {:ok, t} | {:error, Exception.t()}
+  def new(spec) do
+    {module, options} = split(spec)
+
+    with {:ok, prepared} <- init(module, options) do
+      case module.estimated?(prepared) do
+        estimated when is_boolean(estimated) ->
+          {:ok, %Tokenizer{module: module, prepared: prepared, estimated: estimated}}
+
+        other ->
+          {:error, error(module, "estimated?/1", "a boolean", other)}
+      end
+    end
+  end
+
+  @doc """
+  The tokens of a text; 0 for the empty text, whatever the tokenizer says.
+
+  Raises `Engine.Harness.Tokenizer.Error` when the tokenizer returns anything else than a
+  non-negative integer.
+
+      iex> {:ok, tokenizer} = Engine.Harness.Tokenizer.new(Engine.Harness.Tokenizer.Approximate)
+      iex> Engine.Harness.Tokenizer.count(tokenizer, "Hello, world!")
+      4
+  """
+  @spec count(t, String.t()) :: non_neg_integer
+  def count(%Tokenizer{}, ""), do: 0
+
+  def count(%Tokenizer{module: module, prepared: prepared}, text) do
+    case module.count(text, prepared) do
+      tokens when is_integer(tokens) and tokens >= 0 -> tokens
+      other -> raise error(module, "count/2", "a non-negative integer", other)
+    end
+  end
+
+  # The core's name for it, or nil for one that is written in Elixir.
+  @doc false
+  @spec native(t) :: atom
+  def native(%Tokenizer{module: module, prepared: prepared}) do
+    if function_exported?(module, :native, 1), do: module.native(prepared)
+  end
+
+  defp split({module, options}) when is_atom(module), do: {checked(module), options}
+  defp split(module) when is_atom(module), do: {checked(module), []}
+  defp split(other), do: raise(ArgumentError, expected(other))
+
+  defp checked(module) do
+    if Code.ensure_loaded?(module) and function_exported?(module, :count, 2) and
+         function_exported?(module, :estimated?, 1) do
+      module
+    else
+      raise ArgumentError, expected(module)
+    end
+  end
+
+  defp expected(value) do
+    "expected :tokenizer to be a module that implements Engine.Harness.Tokenizer " <>
+      "(count/2 and estimated?/1), or {module, options}, got: #{inspect(value)}"
+  end
+
+  defp init(module, options) do
+    if function_exported?(module, :init, 1) do
+      case module.init(options) do
+        {:ok, prepared} ->
+          {:ok, prepared}
+
+        {:error, error} when is_exception(error) ->
+          {:error, error}
+
+        other ->
+          {:error, error(module, "init/1", "{:ok, prepared} or {:error, exception}", other)}
+      end
+    else
+      {:ok, options}
+    end
+  end
+
+  defp error(module, callback, expected, returned) do
+    %Error{tokenizer: module, callback: callback, expected: expected, returned: returned}
+  end
+end

@@ -1,0 +1,22 @@
+use harness_core::boundary;
+use rustler::Binary;
+
+#[rustler::nif]
+fn boundary_at_or_before(text: Binary, offset: usize) -> usize {
+    boundary::at_or_before(&text, offset)
+}
+
+#[rustler::nif(schedule = "DirtyCpu")]
+fn boundary_at_or_before_dirty(text: Binary, offset: usize) -> usize {
+    boundary::at_or_before(&text, offset)
+}
+
+#[rustler::nif]
+fn boundary_invalid_at(text: Binary) -> Option<usize> {
+    boundary::invalid_at(&text)
+}
+
+#[rustler::nif(schedule = "DirtyCpu")]
+fn boundary_invalid_at_dirty(text: Binary) -> Option<usize> {
+    boundary::invalid_at(&text)
+}
