@@ -8,34 +8,42 @@ defmodule Engine.Harness.PromptAssemblerTest do
 
   @marker "[… truncated …]"
 
+  setup_all do
+    [cases: Map.new(Engine.Cases.json("trimming.json"), &{&1["name"], &1})]
+  end
+
   defp layer(assembly, name), do: Enum.find(assembly.layers, &(&1.name == name))
 
   describe "the cases of trimming.json" do
-    for %{"name" => name} = trimming <- Engine.Cases.json("trimming.json"),
+    for %{"name" => name} <- Engine.Cases.json("trimming.json"),
         tokenizer <- [Tokenizer.Approximate, BytesByFour] do
-      @trimming trimming
+      @id name
       @tokenizer tokenizer
 
-      test "#{name}, by #{inspect(tokenizer)}" do
-        %{"contents" => contents, "budgets" => budgets, "expected" => expected} = @trimming
-        contents = for {name, content} <- contents, do: {String.to_existing_atom(name), content}
-        budgets = for {name, budget} <- budgets, do: {String.to_existing_atom(name), budget}
-        opts = [budgets: budgets, tokenizer: @tokenizer]
+      test "#{name}, by #{inspect(tokenizer)}", %{cases: cases} do
+        assert_right(cases[@id], @tokenizer)
+      end
+    end
 
-        assert {:ok, assembly} = PromptAssembler.assemble(contents, opts)
-        assert assembly.prompt == expected["prompt"]
-        assert assembly.tokens == expected["tokens"]
-        assert assembly.budget == budgets |> Keyword.values() |> Enum.sum()
+    defp assert_right(trimming, tokenizer) do
+      %{"contents" => contents, "budgets" => budgets, "expected" => expected} = trimming
+      contents = for {name, content} <- contents, do: {String.to_existing_atom(name), content}
+      budgets = for {name, budget} <- budgets, do: {String.to_existing_atom(name), budget}
+      opts = [budgets: budgets, tokenizer: tokenizer]
 
-        for {name, expected} <- expected["layers"] do
-          layer = layer(assembly, String.to_existing_atom(name))
-          assert layer.text == expected["text"]
-          assert layer.tokens_before == expected["tokens_before"]
-          assert layer.tokens == expected["tokens"]
-          assert layer.status == String.to_existing_atom(expected["status"])
-          assert length(layer.dropped) == Map.get(expected, "dropped_units", 0)
-          assert layer.cut_at == expected["cut_at"]
-        end
+      assert {:ok, assembly} = PromptAssembler.assemble(contents, opts)
+      assert assembly.prompt == expected["prompt"]
+      assert assembly.tokens == expected["tokens"]
+      assert assembly.budget == budgets |> Keyword.values() |> Enum.sum()
+
+      for {name, expected} <- expected["layers"] do
+        layer = layer(assembly, String.to_existing_atom(name))
+        assert layer.text == expected["text"]
+        assert layer.tokens_before == expected["tokens_before"]
+        assert layer.tokens == expected["tokens"]
+        assert layer.status == String.to_existing_atom(expected["status"])
+        assert length(layer.dropped) == Map.get(expected, "dropped_units", 0)
+        assert layer.cut_at == expected["cut_at"]
       end
     end
   end
