@@ -6,10 +6,9 @@ defmodule Engine.Harness.Boundary do
   which "क्ष" is one cluster or two.
   """
 
-  alias Engine.Harness.Native
+  import Engine.Harness.Schedule, only: [is_small: 1]
 
-  # Beyond this, what has to be looked at may take more than a millisecond.
-  @normal_bytes 65_536
+  alias Engine.Harness.Native
 
   @doc """
   The boundary at or before a byte offset: the last extended grapheme cluster boundary (Unicode
@@ -26,7 +25,7 @@ defmodule Engine.Harness.Boundary do
       when is_binary(text) and is_integer(offset) and offset >= 0 do
     offset = min(offset, byte_size(text))
 
-    if byte_size(text) <= @normal_bytes do
+    if is_small(byte_size(text)) do
       Native.boundary_at_or_before(text, offset)
     else
       Native.boundary_at_or_before_dirty(text, offset)
@@ -42,7 +41,7 @@ defmodule Engine.Harness.Boundary do
       nil
   """
   @spec invalid_at(binary) :: non_neg_integer | nil
-  def invalid_at(text) when byte_size(text) <= @normal_bytes do
+  def invalid_at(text) when is_small(byte_size(text)) do
     Native.boundary_invalid_at(text)
   end
 

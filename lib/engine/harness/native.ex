@@ -23,6 +23,9 @@ defmodule Engine.Harness.Native do
   def boundary_invalid_at(_text), do: not_loaded()
   def boundary_invalid_at_dirty(_text), do: not_loaded()
 
+  def escape_name(_name), do: not_loaded()
+  def escape_name_dirty(_name), do: not_loaded()
+
   def plan_make(_tokenizer, _layers), do: not_loaded()
   def plan_make_dirty(_tokenizer, _layers), do: not_loaded()
   def plan_separator, do: not_loaded()

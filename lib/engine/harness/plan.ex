@@ -4,6 +4,8 @@ defmodule Engine.Harness.Plan do
   # can't call back. Nothing above this module knows which of the two ran.
   @moduledoc false
 
+  import Engine.Harness.Schedule, only: [is_small: 2]
+
   alias Engine.Harness.{Native, Plan, Tokenizer}
 
   @typedoc "Units that are not empty, or a text."
@@ -23,11 +25,6 @@ defmodule Engine.Harness.Plan do
           | {:error,
              {:not_utf8, layer_index :: non_neg_integer, unit_index :: non_neg_integer,
               byte_offset :: non_neg_integer}}
-
-  # Below this the plan takes well under a millisecond, and a hop to a dirty scheduler would cost
-  # more than the work.
-  @normal_bytes 65_536
-  @normal_units 1_000
 
   @unlimited 0xFFFFFFFFFFFFFFFF
 
@@ -61,17 +58,18 @@ defmodule Engine.Harness.Plan do
   defp native_budget(:infinity), do: @unlimited
   defp native_budget(budget), do: min(budget, @unlimited)
 
-  defp small?(layers) do
-    Enum.reduce_while(layers, {@normal_bytes, @normal_units}, fn {_, _, content}, room ->
-      case spend(content, room) do
-        {bytes, units} = left when bytes >= 0 and units >= 0 -> {:cont, left}
-        _over -> {:halt, false}
-      end
-    end) != false
+  defp small?(layers), do: small?(layers, 0, 0)
+
+  defp small?(_layers, bytes, units) when not is_small(bytes, units), do: false
+  defp small?([], _bytes, _units), do: true
+
+  defp small?([{_, _, text} | layers], bytes, units) when is_binary(text) do
+    small?(layers, bytes + byte_size(text), units)
   end
 
-  defp spend(text, {bytes, units}) when is_binary(text), do: {bytes - byte_size(text), units}
-  defp spend([], room), do: room
-  defp spend(_units, {bytes, units}) when bytes < 0 or units < 0, do: {bytes, units}
-  defp spend([unit | rest], {bytes, units}), do: spend(rest, {bytes - byte_size(unit), units - 1})
+  defp small?([{_, _, []} | layers], bytes, units), do: small?(layers, bytes, units)
+
+  defp small?([{strategy, budget, [unit | rest]} | layers], bytes, units) do
+    small?([{strategy, budget, rest} | layers], bytes + byte_size(unit), units + 1)
+  end
 end

@@ -28,5 +28,6 @@
 )]
 
 pub mod boundary;
+pub mod escape;
 pub mod plan;
 pub mod tokens;

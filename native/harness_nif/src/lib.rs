@@ -5,6 +5,7 @@
 //! Elixir module that calls it chooses by size.
 
 mod boundary;
+mod escape;
 mod plan;
 
 rustler::init!("Elixir.Engine.Harness.Native", load = load);

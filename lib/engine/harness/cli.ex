@@ -1,0 +1,123 @@
+defmodule Engine.Harness.CLI do
+  # The verbs of bin/harness. Exit status: 0, 1 for what is wrong with the data, 2 for what is
+  # wrong with the command line.
+  @moduledoc false
+
+  alias Engine.Harness.{Debug, PromptAssembler}
+
+  @usage """
+  usage: bin/harness VERB [OPTION ...]
+
+  verbs:
+    debug [WORKSPACE]      print the assembled prompt of a workspace (default: the current folder)
+      --agent SLUG           whose prompt (default: developer)
+      --budget LAYER=N       a layer's budget in tokens, or "infinity"; may be repeated; the layers are
+                             identity, instruction_files, project_context, business_rules, task_state
+      --no-prompt            the table alone
+
+    --help                 this text
+    --version              the library's version
+
+  NO_COLOR=1 in the environment leaves colours out.
+  """
+
+  @doc "Runs the command line and returns its exit status."
+  @spec run([String.t()]) :: 0 | 1 | 2
+  def run(argv) do
+    case argv do
+      ["debug" | rest] -> debug(rest)
+      [help] when help in ["--help", "-h", "help"] -> show(@usage)
+      ["--version"] -> show("harness #{Application.spec(:engine, :vsn)}\n")
+      [] -> wrong("a verb is missing")
+      [verb | _] -> wrong("unknown verb #{inspect(verb)}")
+    end
+  end
+
+  defp debug(argv) do
+    strict = [agent: :string, budget: :keep, prompt: :boolean, help: :boolean]
+
+    with {:ok, switches, workspaces} <- parse(argv, strict),
+         {:ok, workspace} <- workspace(workspaces),
+         {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
+      opts = [workspace: workspace, budgets: budgets, prompt: Keyword.get(switches, :prompt, true)]
+
+      cond do
+        switches[:help] -> show(@usage)
+        Debug.print(Keyword.get(switches, :agent, "developer"), opts) == :ok -> 0
+        true -> 1
+      end
+    else
+      {:error, message} -> wrong(message)
+    end
+  end
+
+  defp parse(argv, strict) do
+    case OptionParser.parse(argv, strict: strict, aliases: [h: :help]) do
+      {switches, rest, []} ->
+        {:ok, switches, rest}
+
+      {_, _, [{switch, nil} | _]} ->
+        # A known switch that lacks its value comes back the same way as an unknown one.
+        known = for {name, type} <- strict, type != :boolean, do: "--#{name}"
+        problem = if switch in known, do: "needs a value", else: "is unknown"
+        {:error, "option #{switch} #{problem}"}
+
+      {_, _, [{switch, value} | _]} ->
+        {:error, "option #{switch} can't be #{inspect(value)}"}
+    end
+  end
+
+  defp workspace([]), do: {:ok, "."}
+  defp workspace([workspace]), do: {:ok, workspace}
+  defp workspace([_, extra | _]), do: {:error, "one workspace at a time, got also #{inspect(extra)}"}
+
+  defp budgets(given) do
+    Enum.reduce_while(given, {:ok, %{}}, fn text, {:ok, budgets} ->
+      case budget(text) do
+        {:ok, layer, _budget} when is_map_key(budgets, layer) ->
+          {:halt, {:error, "--budget #{layer} stands twice"}}
+
+        {:ok, layer, budget} ->
+          {:cont, {:ok, Map.put(budgets, layer, budget)}}
+
+        :error ->
+          layers = Enum.join(PromptAssembler.layers(), ", ")
+
+          {:halt,
+           {:error,
+            "--budget #{inspect(text)} is not LAYER=N, where LAYER is one of #{layers} " <>
+              "and N a non-negative integer or infinity"}}
+      end
+    end)
+  end
+
+  defp budget(text) do
+    with [name, value] <- String.split(text, "=", parts: 2),
+         layer when layer != nil <-
+           Enum.find(PromptAssembler.layers(), &(Atom.to_string(&1) == name)),
+         {:ok, budget} <- tokens(value) do
+      {:ok, layer, budget}
+    else
+      _ -> :error
+    end
+  end
+
+  defp tokens("infinity"), do: {:ok, :infinity}
+
+  defp tokens(text) do
+    case Integer.parse(text) do
+      {tokens, ""} when tokens >= 0 -> {:ok, tokens}
+      _ -> :error
+    end
+  end
+
+  defp show(text) do
+    IO.write(text)
+    0
+  end
+
+  defp wrong(message) do
+    IO.puts(:stderr, "harness: #{message}\n\n#{@usage}")
+    2
+  end
+end

@@ -1,0 +1,140 @@
+defmodule Engine.Harness.ContextBuilder do
+  @moduledoc """
+  Collects what the layers of a prompt hold: who the agent is, the instruction files of its
+  workspace and the row in the database, the project's README, business rules and task state.
+
+      {:ok, contents, unused} = Engine.Harness.ContextBuilder.build("developer", workspace: ".")
+      {:ok, assembly} = Engine.Harness.PromptAssembler.assemble(contents)
+
+  ## Nothing in a repository can imitate the prompt's structure
+
+  Whoever writes a file of the workspace writes into the prompt, but only inside of what was laid
+  around it:
+
+    * An instruction file is a unit of its own: a heading that names its path relative to the
+      workspace, and a fence of backticks longer than any run of backticks in the file. A unit is sent
+      whole or not at all, so the closing fence is always there.
+    * The README, which may be cut anywhere, is quoted line by line (`> `), so that every prefix of it
+      is still quoted.
+    * A path is shown as `Engine.Harness.Escape` writes it: on one line, without `<` and `>`.
+
+  All of it is a function of the content, so the same files give the same bytes.
+  """
+
+  alias Engine.Harness.{Agents, Escape, InstructionFiles, Options, PromptAssembler}
+
+  # In order of preference; the first that is there is the workspace's README.
+  @readmes ~w(README.md Readme.md readme.md README.markdown README README.rst README.adoc
+              README.org README.txt readme.txt)
+
+  @own_options [:workspace, :business_rules, :task_state]
+
+  @typedoc """
+  What was seen and not used: the layer it would have been part of, and what
+  `t:Engine.Harness.InstructionFiles.unused/0` says of it.
+  """
+  @type unused :: %{
+          required(:layer) => PromptAssembler.layer(),
+          required(:path) => binary,
+          required(:reason) => atom,
+          required(:message) => String.t(),
+          optional(atom) => term
+        }
+
+  @doc """
+  The options that `build/2` takes.
+  """
+  @spec options :: [atom]
+  def options, do: @own_options ++ InstructionFiles.options()
+
+  @doc """
+  Builds the contents of a prompt for an agent.
+
+  ## Options
+
+    * `:workspace` - the path of the project's folder; required.
+    * `:business_rules`, `:task_state` - units, oldest first, as
+      `Engine.Harness.PromptAssembler.assemble/2` takes them; none by default.
+    * all options of `Engine.Harness.InstructionFiles.load/2`.
+
+  ## Result
+
+  `{:ok, contents, unused}`: what `Engine.Harness.PromptAssembler.assemble/2` takes, and the list
+  of all that was seen and is not part of it, with the reason of each.
+
+  `{:error, exception}` when the agent is unknown (`Engine.Harness.Agents`), or what
+  `Engine.Harness.InstructionFiles.load/2` says. Raises `ArgumentError` for an unknown option or
+  a missing workspace.
+  """
+  @spec build(String.t(), keyword) ::
+          {:ok, PromptAssembler.contents(), [unused]} | {:error, Exception.t()}
+  def build(agent, opts) do
+    {own, load} = opts |> Options.validate!(options()) |> Keyword.split(@own_options)
+    workspace = workspace!(own)
+
+    with {:ok, identity} <- Agents.fetch(agent),
+         {:ok, files} <- InstructionFiles.load(workspace, load),
+         {:ok, readme} <- readme(workspace, load) do
+      contents = %{
+        identity: identity,
+        instruction_files: Enum.map(files.sources, &unit/1),
+        project_context: project_context(readme.sources),
+        business_rules: Keyword.get(own, :business_rules, []),
+        task_state: Keyword.get(own, :task_state, [])
+      }
+
+      unused =
+        Enum.map(files.unused, &Map.put(&1, :layer, :instruction_files)) ++
+          Enum.map(readme.unused, &Map.put(&1, :layer, :project_context))
+
+      {:ok, contents, unused}
+    end
+  end
+
+  defp workspace!(opts) do
+    case Keyword.fetch(opts, :workspace) do
+      {:ok, workspace} -> workspace
+      :error -> raise ArgumentError, "option :workspace is required: the path of a directory"
+    end
+  end
+
+  # The root's chain is the root alone, so this is the README by the rules of all files: nothing
+  # that leads out of the workspace, nothing that is not regular, no endless read.
+  defp readme(workspace, load) do
+    opts = [filenames: @readmes, target: ".", cache: Keyword.get(load, :cache, :trust)]
+    InstructionFiles.load(workspace, opts)
+  end
+
+  defp unit(source) do
+    fence = String.duplicate("`", fence_length(source.text))
+    newline = if String.ends_with?(source.text, "\n"), do: "", else: "\n"
+    text = "# #{heading(source)}\n\n#{fence}\n#{source.text}#{newline}#{fence}"
+    {InstructionFiles.id(source), text}
+  end
+
+  defp heading(%{origin: :file, path: path}), do: "Instructions from #{Escape.escape(path)}"
+
+  defp heading(%{origin: :database, path: agent}) do
+    "Instructions from the database for agent #{Escape.escape(agent)}"
+  end
+
+  # CommonMark: a fence is closed by a run that is at least as long as the one that opened it.
+  defp fence_length(text) do
+    longest =
+      ~r/`+/ |> Regex.scan(text) |> Enum.reduce(0, fn [run], most -> max(most, byte_size(run)) end)
+
+    max(3, longest + 1)
+  end
+
+  defp project_context([]), do: ""
+
+  defp project_context([readme]) do
+    text = String.replace(readme.text, ~r/\R\z/u, "")
+    quoted = Regex.replace(line_break(), text, "\\0> ")
+    "# #{Escape.escape(readme.path)}\n\n> #{quoted}"
+  end
+
+  # Whatever a reader may take for the end of a line: CommonMark's line endings (CR alone is one)
+  # and Unicode's (Unicode Standard, section 5.8).
+  defp line_break, do: ~r/\r\n|[\n\r\v\f\x{85}\x{2028}\x{2029}]/u
+end

@@ -1,0 +1,12 @@
+use harness_core::escape::escape;
+use rustler::Binary;
+
+#[rustler::nif]
+fn escape_name(name: Binary) -> String {
+    escape(&name)
+}
+
+#[rustler::nif(schedule = "DirtyCpu")]
+fn escape_name_dirty(name: Binary) -> String {
+    escape(&name)
+}
