@@ -21,6 +21,15 @@ defmodule Engine.Harness.CLI do
   NO_COLOR=1 in the environment leaves colours out.
   """
 
+  @doc "Runs the command line of this VM, and halts it."
+  @spec main :: no_return
+  def main do
+    # What is printed must not depend on the locale.
+    :ok = :io.setopts(:standard_io, encoding: :unicode)
+    :ok = :io.setopts(:standard_error, encoding: :unicode)
+    System.argv() |> run() |> System.halt()
+  end
+
   @doc "Runs the command line and returns its exit status."
   @spec run([String.t()]) :: 0 | 1 | 2
   def run(argv) do
@@ -39,7 +48,11 @@ defmodule Engine.Harness.CLI do
     with {:ok, switches, workspaces} <- parse(argv, strict),
          {:ok, workspace} <- workspace(workspaces),
          {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
-      opts = [workspace: workspace, budgets: budgets, prompt: Keyword.get(switches, :prompt, true)]
+      opts = [
+        workspace: workspace,
+        budgets: budgets,
+        prompt: Keyword.get(switches, :prompt, true)
+      ]
 
       cond do
         switches[:help] -> show(@usage)
@@ -69,7 +82,9 @@ defmodule Engine.Harness.CLI do
 
   defp workspace([]), do: {:ok, "."}
   defp workspace([workspace]), do: {:ok, workspace}
-  defp workspace([_, extra | _]), do: {:error, "one workspace at a time, got also #{inspect(extra)}"}
+
+  defp workspace([_, extra | _]),
+    do: {:error, "one workspace at a time, got also #{inspect(extra)}"}
 
   defp budgets(given) do
     Enum.reduce_while(given, {:ok, %{}}, fn text, {:ok, budgets} ->
@@ -117,7 +132,7 @@ defmodule Engine.Harness.CLI do
   end
 
   defp wrong(message) do
-    IO.puts(:stderr, "harness: #{message}\n\n#{@usage}")
+    IO.puts(:stderr, "harness: #{message}; bin/harness --help lists what there is")
     2
   end
 end

@@ -121,7 +121,9 @@ defmodule Engine.Harness.ContextBuilder do
   # CommonMark: a fence is closed by a run that is at least as long as the one that opened it.
   defp fence_length(text) do
     longest =
-      ~r/`+/ |> Regex.scan(text) |> Enum.reduce(0, fn [run], most -> max(most, byte_size(run)) end)
+      ~r/`+/
+      |> Regex.scan(text)
+      |> Enum.reduce(0, fn [run], most -> max(most, byte_size(run)) end)
 
     max(3, longest + 1)
   end

@@ -13,7 +13,6 @@ defmodule Engine.Harness.Debug do
     Assembly,
     ContextBuilder,
     Escape,
-    InstructionFiles,
     Options,
     PromptAssembler,
     Tokenizer
@@ -115,7 +114,9 @@ defmodule Engine.Harness.Debug do
     colours = [:bright] ++ Enum.map(assembly.layers, &colour(&1.status)) ++ [:bright]
 
     for {row, colour} <- Enum.zip(rows, colours) do
-      cells = for {cell, width, side} <- Enum.zip([row, widths, @columns]), do: pad(cell, width, side)
+      cells =
+        for {cell, width, side} <- Enum.zip([row, widths, @columns]), do: pad(cell, width, side)
+
       line = cells |> Enum.join("  ") |> String.trim_trailing()
       [if(colour?, do: IO.ANSI.format([colour, line], true), else: line), "\n"]
     end
@@ -170,7 +171,9 @@ defmodule Engine.Harness.Debug do
   ## What is not in the prompt
 
   defp absent(assembly, contents, unused) do
-    rows = Enum.flat_map(assembly.layers, &lost(&1, contents[&1.name])) ++ Enum.map(unused, &unused/1)
+    rows =
+      Enum.flat_map(assembly.layers, &lost(&1, contents[&1.name])) ++ Enum.map(unused, &unused/1)
+
     width = rows |> Enum.map(fn {name, _, _} -> String.length(name) end) |> Enum.max(fn -> 0 end)
     number = rows |> Enum.map(fn {_, cost, _} -> String.length(cost) end) |> Enum.max(fn -> 0 end)
 

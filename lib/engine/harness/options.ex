@@ -21,6 +21,19 @@ defmodule Engine.Harness.Options do
     end
   end
 
+  @doc "An option's value, which is one of the allowed; the first of them when it is not given."
+  @spec one_of!(keyword, atom, [term, ...]) :: term
+  def one_of!(opts, key, [default | _] = allowed) do
+    value = Keyword.get(opts, key, default)
+
+    if value in allowed do
+      value
+    else
+      raise ArgumentError,
+            "expected #{inspect(key)} to be one of #{list(allowed)}, got: #{show(value)}"
+    end
+  end
+
   @doc "A value as it appears in a message: bounded, whatever it is."
   @spec show(term) :: String.t()
   def show(value), do: inspect(value, limit: 5, printable_limit: 100)

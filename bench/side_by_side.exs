@@ -1,0 +1,60 @@
+defmodule Bench.SideBySide do
+  @moduledoc """
+  Times two functions in turn, in one run, and prints the medians and their ratio: figures of one
+  moment on one machine, so that the ratio holds where the single times drift.
+  """
+
+  # How long one row is measured, and how many rounds that gives at the least.
+  @milliseconds 1_000
+  @rounds 5
+
+  def print(title, {a, b}, rows) do
+    IO.puts("\n#{title}")
+    IO.puts(line(["", a, b, "#{b} / #{a}"]))
+
+    for {name, run_a, run_b} <- rows do
+      {time_a, time_b} = medians(run_a, run_b)
+      IO.puts(line([name, time(time_a), time(time_b), ratio(time_b / time_a)]))
+    end
+  end
+
+  defp medians(run_a, run_b) do
+    # Small work is repeated within a round, so that the clock's steps don't matter.
+    repeat = max(1, div(200_000, max(1, measure(run_a, 1)) + max(1, measure(run_b, 1))))
+    stop = System.monotonic_time(:millisecond) + @milliseconds
+    {a, b} = stop |> rounds(run_a, run_b, repeat, []) |> Enum.unzip()
+    {median(a) / repeat, median(b) / repeat}
+  end
+
+  defp rounds(stop, run_a, run_b, repeat, done) do
+    if length(done) >= @rounds and System.monotonic_time(:millisecond) > stop do
+      done
+    else
+      round = {measure(run_a, repeat), measure(run_b, repeat)}
+      rounds(stop, run_a, run_b, repeat, [round | done])
+    end
+  end
+
+  # Nanoseconds, in a process of its own, so that no garbage of another round is collected in it.
+  defp measure(run, repeat) do
+    Task.await(
+      Task.async(fn ->
+        start = System.monotonic_time(:nanosecond)
+        for _ <- 1..repeat, do: run.()
+        System.monotonic_time(:nanosecond) - start
+      end),
+      :infinity
+    )
+  end
+
+  defp median(times), do: times |> Enum.sort() |> Enum.at(div(length(times), 2))
+
+  defp time(ns) when ns < 1_000_000, do: "#{Float.round(ns / 1_000, 1)} µs"
+  defp time(ns), do: "#{Float.round(ns / 1_000_000, 2)} ms"
+
+  defp ratio(ratio), do: "#{Float.round(ratio, 2)}"
+
+  defp line([name | cells]) do
+    "  " <> String.pad_trailing(name, 20) <> Enum.map_join(cells, &String.pad_leading(&1, 28))
+  end
+end

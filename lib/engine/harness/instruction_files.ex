@@ -1,0 +1,208 @@
+defmodule Engine.Harness.InstructionFiles do
+  @moduledoc """
+  The instructions that a workspace holds for its agents: the root's `AGENTS.md`, then those of its
+  sub-directories.
+
+      {:ok, files} = Engine.Harness.InstructionFiles.load("path/to/workspace")
+      for source <- files.sources, do: {source.path, byte_size(source.text)}
+      #=> [{"AGENTS.md", 1204}, {"web/AGENTS.md", 310}, {"web/api/AGENTS.md", 95}]
+
+  ## Precedence
+
+  Sources come in ascending precedence: the deeper a file, the stronger it is, and the last one
+  wins (ADR 0006). Files of equal depth are ordered by the components of their paths, bytewise,
+  never by the order in which a disk lists them. `Engine.Harness.PromptAssembler` drops them in the
+  same order, the weakest first.
+
+  ## What is read
+
+  All directories but `.git`. Links to directories are not followed. A link to a file is read when
+  it is relative and leads to a regular file inside the workspace; a file that several names lead
+  to counts once. What was seen and not used is in `unused`, each with its reason:
+
+  | reason | what it is |
+  |---|---|
+  | `:not_regular` | a directory, FIFO, socket or device of that name; never opened |
+  | `:unreadable` | a file or directory that may not be read |
+  | `:not_utf8` | text in another encoding (`offset`: the first wrong byte) |
+  | `:too_large` | a file over 1 MiB; not read |
+  | `:empty` | nothing but white space |
+  | `:dangling_link`, `:absolute_link`, `:escaping_link`, `:link_loop` | a link that is not followed |
+  | `:duplicate` | another name of a file already loaded (`of`: that file) |
+  | `:near_miss` | another spelling, such as `agents.md` (`expected`: the right one) |
+  | `:too_deep` | a directory deeper than 128 |
+  | `:nested_repository` | left out by `nested_repositories: :skip` |
+  | `:vanished` | gone between the walk and the read |
+
+  A leading byte order mark is removed; everything else is kept as it stands, line endings too.
+
+  ## Cache
+
+  What was loaded is kept in an ETS table (`Engine.Harness.InstructionFiles.Cache`) until
+  `invalidate/1`. All reading happens in the calling process. Errors are not kept.
+  """
+
+  alias __MODULE__
+  alias Engine.Harness.{Native, Options}
+  alias Engine.Harness.InstructionFiles.{Cache, Error, Source}
+
+  @typedoc """
+  What was seen and not used: `path` (relative to the workspace, raw bytes), `reason`, `message` (a
+  sentence) and what the reason's row in the table names.
+  """
+  @type unused :: %{
+          required(:path) => binary,
+          required(:reason) => atom,
+          required(:message) => String.t(),
+          optional(atom) => term
+        }
+
+  @typedoc "`sources` in ascending precedence, and `unused` in the same kind of order."
+  @type t :: %InstructionFiles{sources: [Source.t()], unused: [unused]}
+
+  @type option ::
+          {:filenames, [String.t()]}
+          | {:target, String.t() | [String.t()]}
+          | {:gitignore, boolean}
+          | {:nested_repositories, :include | :skip}
+          | {:cache, :trust | :revalidate | :off}
+
+  @enforce_keys [:sources, :unused]
+  defstruct @enforce_keys
+
+  @options [:filenames, :target, :gitignore, :nested_repositories, :cache]
+
+  @doc """
+  The options that `load/2` takes.
+  """
+  @spec options :: [atom]
+  def options, do: @options
+
+  @doc """
+  Loads the instructions of a workspace.
+
+  ## Options
+
+    * `:filenames` - the names that count, in order of preference: in each directory the first that is
+      there, even if it is empty or can't be read. Default `["AGENTS.md"]`.
+    * `:target` - a path or a list of paths, relative to the workspace or absolute: only the files that
+      apply to them are loaded, those of the root and of each directory down to the target's.
+      By default all files are.
+    * `:gitignore` - `true` leaves ignored directories out, by the rules of the workspace's `.gitignore`
+      files and `.git/info/exclude`. Default `false`.
+    * `:nested_repositories` - `:include` (default) or `:skip` directories with a `.git` of their own.
+    * `:cache` - `:trust` (default) answers from the cache until `invalidate/1`; `:revalidate` checks
+      that no directory and no file changed since; `:off` neither reads nor writes the cache.
+
+  ## Errors
+
+  `{:error, exception}` (`Engine.Harness.InstructionFiles.Error`) when the workspace is missing, not
+  a directory or can't be read, when a target lies outside of it, and when there are more than
+  10,000 files or 1,000,000 directories. Raises `ArgumentError` for options that are none.
+  """
+  @spec load(Path.t(), [option]) :: {:ok, t} | {:error, Exception.t()}
+  def load(workspace, opts \\ []) do
+    opts = Options.validate!(opts, @options)
+    given = workspace!(workspace)
+    walk = walk_options(opts)
+
+    case Options.one_of!(opts, :cache, [:trust, :revalidate, :off]) do
+      :off -> with {:ok, files, _snapshot} <- read(given, walk), do: {:ok, files}
+      mode -> cached(mode, given, walk)
+    end
+  end
+
+  @doc """
+  Forgets what was loaded of a workspace, with whatever options.
+
+  A load that began before this returned stores nothing; the next one reads the disk. The workspace
+  is known by its expanded path: one that is loaded through a link is invalidated through that link.
+  """
+  @spec invalidate(Path.t()) :: :ok
+  def invalidate(workspace), do: workspace |> workspace!() |> Path.expand() |> Cache.invalidate()
+
+  @doc """
+  Forgets what was loaded of all workspaces.
+  """
+  @spec invalidate_all :: :ok
+  def invalidate_all, do: Cache.invalidate(:all)
+
+  # How a report names a source: a file by its path.
+  @doc false
+  @spec id(Source.t()) :: String.t()
+  def id(%Source{origin: :file, path: path}), do: path
+
+  defp cached(mode, given, walk) do
+    workspace = Path.expand(given)
+    generation = Cache.generation(workspace)
+
+    with {:ok, {files, snapshot}} <- Cache.fetch(generation, workspace, walk),
+         true <- mode == :trust or Native.instruction_files_unchanged(given, walk, snapshot) do
+      {:ok, files}
+    else
+      _missing_or_changed ->
+        with {:ok, files, snapshot} <- read(given, walk) do
+          Cache.store(generation, workspace, walk, {files, snapshot})
+          {:ok, files}
+        end
+    end
+  end
+
+  defp read(workspace, walk) do
+    case Native.instruction_files_load(workspace, walk) do
+      {:ok, sources, unused, snapshot} ->
+        sources = for {path, text} <- sources, do: Source.new(:file, path, text)
+        {:ok, %InstructionFiles{sources: sources, unused: unused}, snapshot}
+
+      {:error, reason, message} ->
+        {:error, %Error{workspace: workspace, reason: reason, message: message}}
+    end
+  end
+
+  # What the core takes, and what an entry of the cache is known by.
+  defp walk_options(opts) do
+    {
+      filenames!(opts),
+      Options.one_of!(opts, :gitignore, [false, true]),
+      Options.one_of!(opts, :nested_repositories, [:include, :skip]),
+      targets!(opts)
+    }
+  end
+
+  defp filenames!(opts) do
+    names = Keyword.get(opts, :filenames, ["AGENTS.md"])
+    if names != [] and strings?(names), do: names, else: raise(ArgumentError, filenames(names))
+  end
+
+  defp filenames(names) do
+    "expected :filenames to be a non-empty list of file names, got: #{Options.show(names)}"
+  end
+
+  defp targets!(opts) do
+    case Keyword.fetch(opts, :target) do
+      :error ->
+        nil
+
+      {:ok, target} when is_binary(target) ->
+        [target]
+
+      {:ok, targets} ->
+        if strings?(targets) and targets != [], do: targets, else: no_target!(targets)
+    end
+  end
+
+  defp no_target!(value) do
+    raise ArgumentError,
+          "expected :target to be a path or a non-empty list of paths, got: #{Options.show(value)}"
+  end
+
+  defp strings?(list),
+    do: is_list(list) and List.improper?(list) == false and Enum.all?(list, &is_binary/1)
+
+  defp workspace!(workspace) when is_binary(workspace) and workspace != "", do: workspace
+
+  defp workspace!(other) do
+    raise ArgumentError,
+          "expected a workspace to be the path of a directory, got: #{Options.show(other)}"
+  end
+end
