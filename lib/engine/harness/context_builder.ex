@@ -35,6 +35,7 @@ defmodule Engine.Harness.ContextBuilder do
   """
   @type unused :: %{
           required(:layer) => PromptAssembler.layer(),
+          required(:origin) => :file | :database,
           required(:path) => binary,
           required(:reason) => atom,
           required(:message) => String.t(),
@@ -45,7 +46,7 @@ defmodule Engine.Harness.ContextBuilder do
   The options that `build/2` takes.
   """
   @spec options :: [atom]
-  def options, do: @own_options ++ InstructionFiles.options()
+  def options, do: @own_options ++ (InstructionFiles.options() -- [:agent])
 
   @doc """
   Builds the contents of a prompt for an agent.
@@ -55,7 +56,7 @@ defmodule Engine.Harness.ContextBuilder do
     * `:workspace` - the path of the project's folder; required.
     * `:business_rules`, `:task_state` - units, oldest first, as
       `Engine.Harness.PromptAssembler.assemble/2` takes them; none by default.
-    * all options of `Engine.Harness.InstructionFiles.load/2`.
+    * all options of `Engine.Harness.InstructionFiles.load/2` but `:agent`, which is the first argument.
 
   ## Result
 
@@ -73,7 +74,7 @@ defmodule Engine.Harness.ContextBuilder do
     workspace = workspace!(own)
 
     with {:ok, identity} <- Agents.fetch(agent),
-         {:ok, files} <- InstructionFiles.load(workspace, load),
+         {:ok, files} <- InstructionFiles.load(workspace, Keyword.put(load, :agent, agent)),
          {:ok, readme} <- readme(workspace, load) do
       contents = %{
         identity: identity,

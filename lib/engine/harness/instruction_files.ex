@@ -1,7 +1,7 @@
 defmodule Engine.Harness.InstructionFiles do
   @moduledoc """
-  The instructions that a workspace holds for its agents: the root's `AGENTS.md`, then those of its
-  sub-directories.
+  The instructions that a workspace holds for its agents: the root's `AGENTS.md`, those of its
+  sub-directories, and the agent's row in the database.
 
       {:ok, files} = Engine.Harness.InstructionFiles.load("path/to/workspace")
       for source <- files.sources, do: {source.path, byte_size(source.text)}
@@ -11,7 +11,8 @@ defmodule Engine.Harness.InstructionFiles do
 
   Sources come in ascending precedence: the deeper a file, the stronger it is, and the last one
   wins (ADR 0006). Files of equal depth are ordered by the components of their paths, bytewise,
-  never by the order in which a disk lists them. `Engine.Harness.PromptAssembler` drops them in the
+  never by the order in which a disk lists them. The row in the database is stronger than all files.
+  `Engine.Harness.PromptAssembler` drops them in the
   same order, the weakest first.
 
   ## What is read
@@ -34,23 +35,29 @@ defmodule Engine.Harness.InstructionFiles do
   | `:nested_repository` | left out by `nested_repositories: :skip` |
   | `:vanished` | gone between the walk and the read |
 
+  A row of the database whose content is nothing but white space is reported as `:empty` too, its
+  path being the agent's slug.
+
   A leading byte order mark is removed; everything else is kept as it stands, line endings too.
 
   ## Cache
 
   What was loaded is kept in an ETS table (`Engine.Harness.InstructionFiles.Cache`) until
-  `invalidate/1`. All reading happens in the calling process. Errors are not kept.
+  `invalidate/1`, the row with the files. All reading happens in the calling process. Errors are
+  not kept.
   """
 
   alias __MODULE__
-  alias Engine.Harness.{Native, Options}
+  alias Engine.AgentInstructions.Reader
+  alias Engine.Harness.{Boundary, Native, Options}
   alias Engine.Harness.InstructionFiles.{Cache, Error, Source}
 
   @typedoc """
-  What was seen and not used: `path` (relative to the workspace, raw bytes), `reason`, `message` (a
-  sentence) and what the reason's row in the table names.
+  What was seen and not used: `origin`, `path` (relative to the workspace, raw bytes), `reason`,
+  `message` (a sentence) and what the reason's row in the table names.
   """
   @type unused :: %{
+          required(:origin) => :file | :database,
           required(:path) => binary,
           required(:reason) => atom,
           required(:message) => String.t(),
@@ -65,12 +72,24 @@ defmodule Engine.Harness.InstructionFiles do
           | {:target, String.t() | [String.t()]}
           | {:gitignore, boolean}
           | {:nested_repositories, :include | :skip}
+          | {:agent, String.t()}
+          | {:project_id, String.t()}
+          | {:reader, Reader.spec()}
           | {:cache, :trust | :revalidate | :off}
 
   @enforce_keys [:sources, :unused]
   defstruct @enforce_keys
 
-  @options [:filenames, :target, :gitignore, :nested_repositories, :cache]
+  @options [
+    :filenames,
+    :target,
+    :gitignore,
+    :nested_repositories,
+    :agent,
+    :project_id,
+    :reader,
+    :cache
+  ]
 
   @doc """
   The options that `load/2` takes.
@@ -91,24 +110,33 @@ defmodule Engine.Harness.InstructionFiles do
     * `:gitignore` - `true` leaves ignored directories out, by the rules of the workspace's `.gitignore`
       files and `.git/info/exclude`. Default `false`.
     * `:nested_repositories` - `:include` (default) or `:skip` directories with a `.git` of their own.
+    * `:project_id` - a UUID: the row of `:agent` in that project is read too. Without it no database
+      is.
+    * `:agent` - the agent's slug.
+    * `:reader` - who reads the row, see `Engine.AgentInstructions.Reader`; the configured one by
+      default.
     * `:cache` - `:trust` (default) answers from the cache until `invalidate/1`; `:revalidate` checks
-      that no directory and no file changed since; `:off` neither reads nor writes the cache.
+      that no directory and no file changed since, and reads the row again; `:off` neither reads
+      nor writes the cache.
 
   ## Errors
 
   `{:error, exception}` (`Engine.Harness.InstructionFiles.Error`) when the workspace is missing, not
   a directory or can't be read, when a target lies outside of it, and when there are more than
-  10,000 files or 1,000,000 directories. Raises `ArgumentError` for options that are none.
+  10,000 files or 1,000,000 directories; and `Engine.AgentInstructions.Reader.Error` when the row
+  can't be read: instructions of the highest authority are never left out in silence. Raises
+  `ArgumentError` for options that are none.
   """
   @spec load(Path.t(), [option]) :: {:ok, t} | {:error, Exception.t()}
   def load(workspace, opts \\ []) do
     opts = Options.validate!(opts, @options)
     given = workspace!(workspace)
     walk = walk_options(opts)
+    row = row_options(opts)
 
     case Options.one_of!(opts, :cache, [:trust, :revalidate, :off]) do
-      :off -> with {:ok, files, _snapshot} <- read(given, walk), do: {:ok, files}
-      mode -> cached(mode, given, walk)
+      :off -> with {:ok, files, _snapshot} <- read(given, walk, row), do: {:ok, files}
+      mode -> cached(mode, given, walk, row)
     end
   end
 
@@ -127,36 +155,125 @@ defmodule Engine.Harness.InstructionFiles do
   @spec invalidate_all :: :ok
   def invalidate_all, do: Cache.invalidate(:all)
 
-  # How a report names a source: a file by its path.
+  # How a report names a source: a file by its path. No path begins with "database:", since its
+  # last component is one of the file names.
   @doc false
   @spec id(Source.t()) :: String.t()
   def id(%Source{origin: :file, path: path}), do: path
+  def id(%Source{origin: :database, path: agent}), do: "database:" <> agent
 
-  defp cached(mode, given, walk) do
+  defp cached(mode, given, walk, row) do
     workspace = Path.expand(given)
     generation = Cache.generation(workspace)
+    key = {walk, cache_key(row)}
+    cached = Cache.fetch(generation, workspace, key)
 
-    with {:ok, {files, snapshot}} <- Cache.fetch(generation, workspace, walk),
-         true <- mode == :trust or Native.instruction_files_unchanged(given, walk, snapshot) do
-      {:ok, files}
-    else
-      _missing_or_changed ->
-        with {:ok, files, snapshot} <- read(given, walk) do
-          Cache.store(generation, workspace, walk, {files, snapshot})
-          {:ok, files}
+    case answer(mode, cached, given, walk, row) do
+      {:ok, files, snapshot} ->
+        if cached != {:ok, {files, snapshot}} do
+          Cache.store(generation, workspace, key, {files, snapshot})
         end
+
+        {:ok, files}
+
+      {:error, error} ->
+        {:error, error}
     end
   end
 
-  defp read(workspace, walk) do
+  defp answer(:trust, {:ok, {files, snapshot}}, _given, _walk, _row), do: {:ok, files, snapshot}
+
+  defp answer(:revalidate, {:ok, {files, snapshot}}, given, walk, row) do
+    if Native.instruction_files_unchanged(given, walk, snapshot) do
+      {sources, unused} = {files.sources, files.unused}
+      of_files = fn %{origin: origin} -> origin == :file end
+      read_row(Enum.filter(sources, of_files), Enum.filter(unused, of_files), snapshot, row)
+    else
+      read(given, walk, row)
+    end
+  end
+
+  defp answer(_mode, :error, given, walk, row), do: read(given, walk, row)
+
+  defp read(workspace, walk, row) do
     case Native.instruction_files_load(workspace, walk) do
       {:ok, sources, unused, snapshot} ->
         sources = for {path, text} <- sources, do: Source.new(:file, path, text)
-        {:ok, %InstructionFiles{sources: sources, unused: unused}, snapshot}
+        read_row(sources, Enum.map(unused, &Map.put(&1, :origin, :file)), snapshot, row)
 
       {:error, reason, message} ->
         {:error, %Error{workspace: workspace, reason: reason, message: message}}
     end
+  end
+
+  defp read_row(sources, unused, snapshot, nil) do
+    {:ok, %InstructionFiles{sources: sources, unused: unused}, snapshot}
+  end
+
+  defp read_row(sources, unused, snapshot, {project_id, agent, reader}) do
+    with {:ok, row} <- Reader.fetch(reader, project_id, agent),
+         {:ok, text} <- text(row, agent) do
+      files =
+        cond do
+          row == nil ->
+            %InstructionFiles{sources: sources, unused: unused}
+
+          String.trim(text) == "" ->
+            empty = %{path: agent, origin: :database, reason: :empty, message: "is empty"}
+            %InstructionFiles{sources: sources, unused: unused ++ [empty]}
+
+          true ->
+            %InstructionFiles{
+              sources: sources ++ [Source.new(:database, agent, text)],
+              unused: unused
+            }
+        end
+
+      {:ok, files, snapshot}
+    end
+  end
+
+  # The database's text by the rules of a file's.
+  defp text(nil, _agent), do: {:ok, ""}
+
+  defp text(row, agent) do
+    text = String.replace_prefix(row.content || "", "\uFEFF", "")
+
+    case Boundary.invalid_at(text) do
+      nil ->
+        {:ok, text}
+
+      offset ->
+        message = "the instructions of agent #{inspect(agent)} are not UTF-8 at byte #{offset}"
+        {:error, %Reader.Error{reason: :query, message: message}}
+    end
+  end
+
+  # {project, agent, reader}, or nil where no database is asked.
+  defp row_options(opts) do
+    agent = Keyword.get(opts, :agent)
+    project_id = Keyword.get(opts, :project_id)
+
+    cond do
+      agent != nil and not is_binary(agent) ->
+        raise ArgumentError, "expected :agent to be an agent's slug, got: #{Options.show(agent)}"
+
+      project_id == nil ->
+        nil
+
+      agent == nil ->
+        raise ArgumentError, "option :project_id needs option :agent: whose row is read"
+
+      true ->
+        {project_id, agent, Keyword.get_lazy(opts, :reader, &Reader.configured/0)}
+    end
+  end
+
+  # A reader's options may hold a password, which is not to lie in a public table.
+  defp cache_key(nil), do: nil
+
+  defp cache_key({project_id, agent, reader}) do
+    {project_id, agent, :crypto.hash(:sha256, :erlang.term_to_binary(reader))}
   end
 
   # What the core takes, and what an entry of the cache is known by.
