@@ -19,12 +19,17 @@ defmodule Engine.MixProject do
   end
 
   def application do
-    [mod: {Engine.Application, []}, extra_applications: [:logger, :crypto] ++ extra(Mix.env())]
+    [
+      mod: {Engine.Application, []},
+      extra_applications: [:logger, :crypto] ++ system_libraries(Mix.env())
+    ]
   end
 
-  # The system's libraries, not dependencies: the tests need them, and bin/test installs them.
-  defp extra(:test), do: [proper: :optional, jiffy: :optional]
-  defp extra(_env), do: []
+  # Not dependencies: libraries of the system that are used where they are there.
+  defp system_libraries(:test),
+    do: [proper: :optional, jiffy: :optional] ++ system_libraries(:any)
+
+  defp system_libraries(_env), do: [p1_pgsql: :optional, stringprep: :optional, ssl: :optional]
 
   defp elixirc_paths(:test), do: ["lib", "test/support"]
   defp elixirc_paths(_env), do: ["lib"]

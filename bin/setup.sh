@@ -53,6 +53,8 @@ setup() {
     test | lint)
       need_file "/usr/lib/erlang/lib/proper-*" erlang-proper
       need_file "/usr/lib/erlang/lib/jiffy-*" erlang-jiffy
+      need_file "/usr/lib/erlang/lib/p1_pgsql-*" erlang-p1-pgsql
+      need_file "/usr/lib/postgresql/*/bin/postgres" postgresql
       need git git
       ;;
   esac

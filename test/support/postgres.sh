@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs a PostgreSQL server in a new folder DIR until standard input ends, then removes the folder:
-# so it goes whenever the one who started it goes, however that ends. Prints "ready" when the
-# server takes connections. Trusts nobody without a password; the superuser is "owner"/"owner".
+# Runs a PostgreSQL server in a new folder DIR until a line is read or standard input ends, then
+# removes the folder: so it goes whenever the one who started it goes, however that ends. Prints
+# "ready" when the server takes connections. Trusts nobody without a password; the superuser is
+# "owner", with the password "owner".
 #
 # usage: postgres.sh DIR PORT
 set -eu
@@ -38,4 +39,4 @@ until PGPASSWORD=owner "$bin/pg_isready" -q -h 127.0.0.1 -p "$port"; do
   sleep 0.05
 done
 echo ready
-cat >/dev/null
+read -r _ || true

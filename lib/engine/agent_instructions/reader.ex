@@ -94,7 +94,7 @@ defmodule Engine.AgentInstructions.Reader do
 
   # RFC 9562, section 4: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
   defp canonical(project_id) do
-    if is_binary(project_id) and project_id =~ ~r/\A\h{8}-\h{4}-\h{4}-\h{4}-\h{12}\z/ do
+    if is_binary(project_id) and project_id =~ ~r/\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z/i do
       {:ok, String.downcase(project_id)}
     else
       {:error,

@@ -61,6 +61,8 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Connection do
         # The driver prints to its group leader; the guard is one that swallows it.
         Process.group_leader(self(), guard)
         send(guard, {answer, attempt(work)})
+        # To be killed, which takes the driver's socket process along; a normal end would not.
+        Process.sleep(:infinity)
       end)
 
     result = wait(answer, worker, monitor, gone, System.monotonic_time(:millisecond) + timeout)
@@ -109,7 +111,6 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Connection do
          {:ok, _} <- squery(state, "SET client_encoding TO 'UTF8'"),
          {:ok, _, _, _} <- call(state, {:prepare, {"", query}}),
          {:ok, {_command, rows}} <- call(state, {:execute, {"", parameters}}) do
-      _ = :pgsql_proto.handle_call(:terminate, self(), state)
       {:ok, Enum.map(rows, &columns/1)}
     end
   end
