@@ -29,5 +29,6 @@
 
 pub mod boundary;
 pub mod escape;
+pub mod instruction_files;
 pub mod plan;
 pub mod tokens;

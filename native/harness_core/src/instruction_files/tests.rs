@@ -1,0 +1,246 @@
+//! What needs a switch that users don't have: fallbacks, small limits, the number of threads.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// The ways to open files: as on current Linux, without `openat2`, without `/proc` and `O_PATH`.
+fn ways() -> [System; 3] {
+    [
+        SYSTEM,
+        System {
+            openat2: false,
+            ..SYSTEM
+        },
+        System {
+            openat2: false,
+            paths: false,
+            ..SYSTEM
+        },
+    ]
+}
+
+fn workspace() -> (tempfile::TempDir, PathBuf) {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().canonicalize().unwrap().join("ws");
+    fs::create_dir(&root).unwrap();
+    (outer, root)
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn every_way_of_opening_gives_the_same() {
+    let (outer, root) = workspace();
+    fs::write(outer.path().join("secret"), "secret").unwrap();
+    write(&root, "real/x", "text");
+    write(&root, "real/deep/y", "deep");
+    symlink("real/deep", root.join("alias")).unwrap();
+    symlink("/", root.join("slash")).unwrap();
+    symlink("..", root.join("up")).unwrap();
+    symlink("self", root.join("self")).unwrap();
+    symlink(".", root.join("here")).unwrap();
+    // 39 links in a row to a file, so that the link in the table is the 40th, the last one allowed.
+    symlink("../real/x", root.join("real/l38")).unwrap();
+    for n in 0..38 {
+        symlink(format!("l{}", n + 1), root.join(format!("real/l{n}"))).unwrap();
+    }
+    symlink("l0", root.join("real/over")).unwrap();
+
+    let not_a_file = Reason::NotRegular {
+        kind: Kind::Directory,
+    };
+    let table: Vec<(&str, Result<&str, Reason>)> = vec![
+        ("../real/x", Ok("text")),
+        ("../real//./x", Ok("text")),
+        ("../real/deep/../x", Ok("text")),
+        ("../alias/y", Ok("deep")),
+        // `..` goes up from where the link led to.
+        ("../alias/../x", Ok("text")),
+        ("../here/here/real/deep/y", Ok("deep")),
+        ("../real/l0", Ok("text")),
+        ("../real/over", Err(Reason::LinkLoop)),
+        ("../self", Err(Reason::LinkLoop)),
+        ("../self/x", Err(Reason::LinkLoop)),
+        ("../none", Err(Reason::DanglingLink)),
+        ("../none/../real/x", Err(Reason::DanglingLink)),
+        ("../real/x/", Err(Reason::DanglingLink)),
+        ("../real/x/.", Err(Reason::DanglingLink)),
+        ("../real/x/..", Err(Reason::DanglingLink)),
+        ("../real", Err(not_a_file.clone())),
+        ("..", Err(not_a_file.clone())),
+        ("../here/", Err(not_a_file)),
+        ("../../secret", Err(Reason::EscapingLink)),
+        ("../../ws/real/x", Err(Reason::EscapingLink)),
+        ("../up/secret", Err(Reason::EscapingLink)),
+        ("../../none", Err(Reason::EscapingLink)),
+        ("../slash/etc/passwd", Err(Reason::AbsoluteLink)),
+        ("/etc/passwd", Err(Reason::AbsoluteLink)),
+        ("/proc/self/exe", Err(Reason::AbsoluteLink)),
+    ];
+    fs::create_dir(root.join("at")).unwrap();
+    for (target, expected) in table {
+        let link = root.join("at/AGENTS.md");
+        symlink(target, &link).unwrap();
+        for (way, system) in ways().iter().enumerate() {
+            let loaded = load_with(&root, &Options::default(), system).unwrap();
+            let found = match (loaded.sources.as_slice(), loaded.unused.as_slice()) {
+                ([source], []) => Ok(source.text.as_str()),
+                ([], [unused]) => Err(unused.reason.clone()),
+                other => unreachable!("{target}: {other:?}"),
+            };
+            assert_eq!(found, expected, "{target}, way {way}");
+        }
+        fs::remove_file(link).unwrap();
+    }
+}
+
+#[test]
+fn every_way_refuses_what_is_not_regular() {
+    let (_outer, root) = workspace();
+    fs::create_dir_all(root.join("AGENTS.md")).unwrap();
+    fs::create_dir_all(root.join("a")).unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("a/AGENTS.md"),
+        fifo,
+        Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+    for system in ways() {
+        let loaded = load_with(&root, &Options::default(), &system).unwrap();
+        assert_eq!(loaded.sources, []);
+        let reasons: Vec<_> = loaded
+            .unused
+            .into_iter()
+            .map(|unused| unused.reason)
+            .collect();
+        assert_eq!(
+            reasons,
+            [
+                Reason::NotRegular {
+                    kind: Kind::Directory
+                },
+                Reason::NotRegular { kind: Kind::Fifo }
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_file_that_grows_after_the_look_is_bounded() {
+    let (_outer, root) = workspace();
+    write(&root, "AGENTS.md", "12345678");
+    for system in ways() {
+        let opener = Opener::new(open_root(&root).unwrap(), 10, system.openat2, system.paths);
+        let looked = opener.look(opener.root(), b"", c"AGENTS.md").unwrap();
+        fs::write(root.join("AGENTS.md"), "x".repeat(100_000)).unwrap();
+        let fault = opener.read(&looked.node).unwrap_err();
+        // One byte over the limit was read, no more.
+        assert_eq!(
+            fault,
+            open::Fault::File(Reason::TooLarge {
+                bytes: 11,
+                limit: 10
+            })
+        );
+        fs::write(root.join("AGENTS.md"), "12345678").unwrap();
+    }
+}
+
+#[test]
+fn what_was_looked_at_is_what_is_read() {
+    let (outer, root) = workspace();
+    fs::write(outer.path().join("secret"), "secret").unwrap();
+    for system in ways() {
+        write(&root, "AGENTS.md", "looked at");
+        let opener = Opener::new(open_root(&root).unwrap(), 100, system.openat2, system.paths);
+        let looked = opener.look(opener.root(), b"", c"AGENTS.md").unwrap();
+        fs::remove_file(root.join("AGENTS.md")).unwrap();
+        symlink("../secret", root.join("AGENTS.md")).unwrap();
+        assert_eq!(opener.read(&looked.node).unwrap(), b"looked at");
+        fs::remove_file(root.join("AGENTS.md")).unwrap();
+    }
+}
+
+#[test]
+fn more_directories_than_allowed() {
+    let (_outer, root) = workspace();
+    for n in 0..9 {
+        fs::create_dir(root.join(n.to_string())).unwrap();
+    }
+    let with = |directories| System {
+        limits: Limits {
+            directories,
+            ..SYSTEM.limits
+        },
+        ..SYSTEM
+    };
+    assert!(load_with(&root, &Options::default(), &with(10)).is_ok());
+    assert_eq!(
+        load_with(&root, &Options::default(), &with(9)).unwrap_err(),
+        Error::TooManyDirectories { limit: 9 }
+    );
+}
+
+/// More directories than one thread walks alone, in an uneven tree.
+#[test]
+fn any_number_of_threads_gives_the_same() {
+    let (_outer, root) = workspace();
+    for n in 0..1500 {
+        let dir = match n % 3 {
+            0 => format!("wide/{n}"),
+            1 => format!("{}/{n}", vec!["deep"; n % 90].join("/"))
+                .trim_start_matches('/')
+                .to_owned(),
+            _ => format!("{}/{}/{n}", n % 7, n % 11),
+        };
+        fs::create_dir_all(root.join(&dir)).unwrap();
+        if n % 5 == 0 {
+            write(&root, &format!("{dir}/AGENTS.md"), &n.to_string());
+            write(&root, &format!("{dir}/agents.md"), "x");
+        }
+    }
+    let with = |threads| {
+        let system = System {
+            threads: Some(threads),
+            ..SYSTEM
+        };
+        let loaded = load_with(&root, &Options::default(), &system).unwrap();
+        (loaded.sources, loaded.unused)
+    };
+    let alone = with(1);
+    assert_eq!(alone.0.len(), 300);
+    assert_eq!(alone.1.len(), 300);
+    for threads in [2, 3, 8, 2, 3, 8] {
+        assert_eq!(with(threads), alone);
+    }
+}
+
+#[test]
+fn a_shortage_is_an_error_and_no_unreadable_file() {
+    assert!(matches!(
+        open::Fault::from(Errno::MFILE),
+        open::Fault::Shortage(_)
+    ));
+    assert!(matches!(
+        open::Fault::from(Errno::ACCESS),
+        open::Fault::File(_)
+    ));
+    assert_eq!(
+        workspace_error(Path::new("x"), Errno::MFILE),
+        Error::Resources {
+            error: "EMFILE".to_owned()
+        }
+    );
+}
