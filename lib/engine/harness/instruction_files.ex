@@ -29,7 +29,8 @@ defmodule Engine.Harness.InstructionFiles do
   | `:too_large` | a file over 1 MiB; not read |
   | `:empty` | nothing but white space |
   | `:dangling_link`, `:absolute_link`, `:escaping_link`, `:link_loop` | a link that is not followed |
-  | `:duplicate` | another name of a file already loaded (`of`: that file) |
+  | `:duplicate` | another name of a file that is loaded (`of`: that file) |
+  | `:superseded` | another name is preferred in its directory (`by`: that name) |
   | `:near_miss` | another spelling, such as `agents.md` (`expected`: the right one) |
   | `:too_deep` | a directory deeper than 128 |
   | `:nested_repository` | left out by `nested_repositories: :skip` |
@@ -64,20 +65,30 @@ defmodule Engine.Harness.InstructionFiles do
           optional(atom) => term
         }
 
-  @typedoc "`sources` in ascending precedence, and `unused` in the same kind of order."
-  @type t :: %InstructionFiles{sources: [Source.t()], unused: [unused]}
+  @typedoc """
+    * `sources` - in ascending precedence
+    * `unused` - in the same kind of order
+    * `foreign` - how many of the sources lie in nested repositories and, where `:count_ignored` asks for
+      it, in ignored directories: other people's, most likely
+  """
+  @type t :: %InstructionFiles{
+          sources: [Source.t()],
+          unused: [unused],
+          foreign: %{nested: non_neg_integer, ignored: non_neg_integer}
+        }
 
   @type option ::
           {:filenames, [String.t()]}
           | {:target, String.t() | [String.t()]}
           | {:gitignore, boolean}
           | {:nested_repositories, :include | :skip}
+          | {:count_ignored, boolean}
           | {:agent, String.t()}
           | {:project_id, String.t()}
           | {:reader, Reader.spec()}
           | {:cache, :trust | :revalidate | :off}
 
-  @enforce_keys [:sources, :unused]
+  @enforce_keys [:sources, :unused, :foreign]
   defstruct @enforce_keys
 
   @options [
@@ -85,6 +96,7 @@ defmodule Engine.Harness.InstructionFiles do
     :target,
     :gitignore,
     :nested_repositories,
+    :count_ignored,
     :agent,
     :project_id,
     :reader,
@@ -110,6 +122,7 @@ defmodule Engine.Harness.InstructionFiles do
     * `:gitignore` - `true` leaves ignored directories out, by the rules of the workspace's `.gitignore`
       files and `.git/info/exclude`. Default `false`.
     * `:nested_repositories` - `:include` (default) or `:skip` directories with a `.git` of their own.
+    * `:count_ignored` - `true` counts the sources that `gitignore: true` would leave out; default `false`.
     * `:project_id` - a UUID: the row of `:agent` in that project is read too. Without it no database
       is.
     * `:agent` - the agent's slug.
@@ -185,9 +198,9 @@ defmodule Engine.Harness.InstructionFiles do
 
   defp answer(:revalidate, {:ok, {files, snapshot}}, given, walk, row) do
     if Native.instruction_files_unchanged(given, walk, snapshot) do
-      {sources, unused} = {files.sources, files.unused}
-      of_files = fn %{origin: origin} -> origin == :file end
-      read_row(Enum.filter(sources, of_files), Enum.filter(unused, of_files), snapshot, row)
+      of_files = &Enum.filter(&1, fn %{origin: origin} -> origin == :file end)
+      files = %{files | sources: of_files.(files.sources), unused: of_files.(files.unused)}
+      add_row(files, snapshot, row)
     else
       read(given, walk, row)
     end
@@ -197,39 +210,37 @@ defmodule Engine.Harness.InstructionFiles do
 
   defp read(workspace, walk, row) do
     case Native.instruction_files_load(workspace, walk) do
-      {:ok, sources, unused, snapshot} ->
-        sources = for {path, text} <- sources, do: Source.new(:file, path, text)
-        read_row(sources, Enum.map(unused, &Map.put(&1, :origin, :file)), snapshot, row)
+      {:ok, sources, unused, {nested, ignored}, snapshot} ->
+        files = %InstructionFiles{
+          sources: for({path, text} <- sources, do: Source.new(:file, path, text)),
+          unused: Enum.map(unused, &Map.put(&1, :origin, :file)),
+          foreign: %{nested: nested, ignored: ignored}
+        }
+
+        add_row(files, snapshot, row)
 
       {:error, reason, message} ->
         {:error, %Error{workspace: workspace, reason: reason, message: message}}
     end
   end
 
-  defp read_row(sources, unused, snapshot, nil) do
-    {:ok, %InstructionFiles{sources: sources, unused: unused}, snapshot}
-  end
+  defp add_row(files, snapshot, nil), do: {:ok, files, snapshot}
 
-  defp read_row(sources, unused, snapshot, {project_id, agent, reader}) do
+  defp add_row(files, snapshot, {project_id, agent, reader}) do
     with {:ok, row} <- Reader.fetch(reader, project_id, agent),
          {:ok, text} <- text(row, agent) do
-      files =
-        cond do
-          row == nil ->
-            %InstructionFiles{sources: sources, unused: unused}
+      {:ok, add_text(files, row, agent, text), snapshot}
+    end
+  end
 
-          String.trim(text) == "" ->
-            empty = %{path: agent, origin: :database, reason: :empty, message: "is empty"}
-            %InstructionFiles{sources: sources, unused: unused ++ [empty]}
+  defp add_text(files, nil, _agent, _text), do: files
 
-          true ->
-            %InstructionFiles{
-              sources: sources ++ [Source.new(:database, agent, text)],
-              unused: unused
-            }
-        end
-
-      {:ok, files, snapshot}
+  defp add_text(files, _row, agent, text) do
+    if String.trim(text) == "" do
+      empty = %{path: agent, origin: :database, reason: :empty, message: "empty"}
+      %{files | unused: files.unused ++ [empty]}
+    else
+      %{files | sources: files.sources ++ [Source.new(:database, agent, text)]}
     end
   end
 
@@ -282,7 +293,8 @@ defmodule Engine.Harness.InstructionFiles do
       filenames!(opts),
       Options.one_of!(opts, :gitignore, [false, true]),
       Options.one_of!(opts, :nested_repositories, [:include, :skip]),
-      targets!(opts)
+      targets!(opts),
+      Options.one_of!(opts, :count_ignored, [false, true])
     }
   end
 

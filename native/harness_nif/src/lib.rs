@@ -6,6 +6,7 @@
 
 mod boundary;
 mod escape;
+mod instruction_files;
 mod plan;
 
 rustler::init!("Elixir.Engine.Harness.Native", load = load);
