@@ -57,7 +57,7 @@ defmodule Engine.Postgres do
 
   def url(server, opts \\ []) do
     opts = Keyword.merge([user: "owner", password: "owner", database: "postgres"], opts)
-    password = URI.encode_www_form(opts[:password])
+    password = URI.encode(opts[:password], &URI.char_unreserved?/1)
     "postgres://#{opts[:user]}:#{password}@127.0.0.1:#{server.port}/#{opts[:database]}"
   end
 

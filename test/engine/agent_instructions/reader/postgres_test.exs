@@ -13,6 +13,13 @@ defmodule Engine.AgentInstructions.Reader.PostgresTest do
   @password "s3cret/pass word%"
   @project "123e4567-e89b-12d3-a456-426614174000"
 
+  # What the first connection and the first look-up of a host start, and leave running.
+  setup_all do
+    assert {:ok, nil} = Reader.fetch(reader(), @project, "a")
+    _ = :inet.gethostbyname('host.invalid')
+    :ok
+  end
+
   defp failing(options) do
     before = MapSet.new(Process.list())
 
@@ -199,8 +206,7 @@ defmodule Engine.AgentInstructions.Reader.PostgresTest do
       Process.exit(caller, :kill)
       assert_receive {:DOWN, ^monitor, :process, ^caller, :killed}
       # The worker is killed long before its time is up: its end of the connection closes.
-      assert {:ok, _startup} = :gen_tcp.recv(client, 0, 5_000)
-      assert {:error, :closed} = :gen_tcp.recv(client, 0, 5_000)
+      assert :closed = last(client)
     end
   end
 
@@ -220,7 +226,7 @@ defmodule Engine.AgentInstructions.Reader.PostgresTest do
     for {url, message} <- [
           {nil, "the database's URL is missing"},
           {"postgres://u:s3cret%zz@h/db", "the database's URL is not a URL"},
-          {"postgres://u:s3 cret@h/db", "the database's URL is not a URL"},
+          {"postgres://u:s3cret@h:port/db", "the database's URL has a port that is none"},
           {"http://u:s3cret@h/db",
            "the database's URL has to begin with postgres:// or postgresql://"},
           {"postgres://h/db", "the database's URL names no user"},
@@ -259,6 +265,14 @@ defmodule Engine.AgentInstructions.Reader.PostgresTest do
     assert error.message ==
              "the instructions of project #{@project} can't be read: no database is configured " <>
                "(config :engine, :agent_instructions, see Engine.AgentInstructions.Reader)"
+  end
+
+  # What the other end sends is of no interest, only how it ends.
+  defp last(client) do
+    case :gen_tcp.recv(client, 0, 5_000) do
+      {:ok, _startup} -> last(client)
+      {:error, reason} -> reason
+    end
   end
 
   # A session that holds the table until its port is closed.

@@ -116,7 +116,15 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
 
   defp database(_uri), do: {:error, "the database's URL names no database"}
 
-  defp port(%URI{port: nil}), do: {:ok, 5432}
   defp port(%URI{port: port}) when port in 1..65_535, do: {:ok, port}
-  defp port(_uri), do: {:error, "the database's URL has a port that is none"}
+
+  defp port(%URI{port: nil, authority: authority}) do
+    # URI takes a port that is no number for none at all.
+    host = authority |> String.split("@") |> List.last()
+    if host =~ ~r/:[^\]]*\z/, do: no_port(), else: {:ok, 5432}
+  end
+
+  defp port(_uri), do: no_port()
+
+  defp no_port, do: {:error, "the database's URL has a port that is none"}
 end
