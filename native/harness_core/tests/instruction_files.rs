@@ -668,23 +668,6 @@ fn an_empty_workspace() {
     assert_eq!(loaded.unused, []);
 }
 
-#[test]
-fn more_files_than_allowed() {
-    let tree = Tree::new();
-    for dir in 0..10_000 {
-        tree.write(format!("{}/{dir}/AGENTS.md", dir / 100), "x");
-    }
-    assert_eq!(tree.load().sources.len(), 10_000);
-    tree.write("AGENTS.md", "");
-    let error = tree.load_with(&Options::default()).unwrap_err();
-    assert_eq!(error, Error::TooManyFiles { limit: 10_000 });
-    assert_eq!(
-        error.to_string(),
-        "the workspace holds more than 10000 instruction files; at most 10000 are allowed \
-         (use targets to load those of some paths)"
-    );
-}
-
 /// Directories are swapped with links that lead out, again and again, while they are walked.
 #[test]
 fn directories_replaced_by_links_during_the_walk() {
@@ -746,4 +729,165 @@ fn files_removed_during_the_walk() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+#[test]
+fn f08_relative_workspace_and_the_top_of_the_file_system() {
+    let tree = Tree::with(&["AGENTS.md", "a/AGENTS.md"]);
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count());
+    let relative = format!("{up}.{}", tree.root().to_str().unwrap());
+    assert_eq!(
+        load(Path::new(&relative), &Options::default())
+            .unwrap()
+            .sources,
+        tree.load().sources
+    );
+    // The whole of it would take long; a chain shows that paths in it are relative as well.
+    let options = Options {
+        targets: Some(vec![tree.path("a/x")]),
+        ..Options::default()
+    };
+    let loaded = load(Path::new("/"), &options).unwrap();
+    let expected = tree.path("a/AGENTS.md");
+    let last = &loaded.sources.last().unwrap().path;
+    assert_eq!(
+        text(last),
+        expected.to_str().unwrap().trim_start_matches('/')
+    );
+}
+
+/// Enough directories for more than one thread: each has the caller's identity, not the process's.
+#[test]
+fn f24_every_thread_has_the_caller_s_identity() {
+    let tree = Tree::new();
+    for n in 0..600 {
+        tree.write(format!("{n}/locked/AGENTS.md"), "secret");
+        tree.mode(&format!("{n}/locked"), 0);
+    }
+    let loaded = as_ordinary_user(|| tree.load());
+    assert_eq!(loaded.sources, []);
+    assert_eq!(loaded.unused.len(), 600);
+    assert!(
+        loaded
+            .unused
+            .iter()
+            .all(|unused| unused.reason == unreadable("EACCES"))
+    );
+    for n in 0..600 {
+        tree.mode(&format!("{n}/locked"), 0o755);
+    }
+}
+
+#[test]
+fn reasons_in_words() {
+    let table = [
+        (
+            Reason::NotRegular { kind: Kind::Fifo },
+            "not a regular file but a named pipe",
+        ),
+        (unreadable("EACCES"), "can't be read (EACCES)"),
+        (
+            Reason::NotUtf8 { offset: 3 },
+            "not UTF-8 (first bad byte at offset 3)",
+        ),
+        (
+            Reason::TooLarge {
+                bytes: 1_048_577,
+                limit: 1_048_576,
+            },
+            "too large (1048577 bytes; at most 1048576 are read)",
+        ),
+        (Reason::Empty, "empty"),
+        (Reason::DanglingLink, "a link to nothing"),
+        (
+            Reason::AbsoluteLink,
+            "a link by an absolute path, which isn't followed",
+        ),
+        (
+            Reason::EscapingLink,
+            "a link that leads out of the workspace",
+        ),
+        (Reason::LinkLoop, "a link that leads through too many links"),
+        (
+            duplicate_of("a\n/AGENTS.md"),
+            "the same file as \"a\\n/AGENTS.md\"",
+        ),
+        (
+            superseded_by("AGENTS.md"),
+            "\"AGENTS.md\" is preferred in this directory",
+        ),
+        (
+            near_miss("AGENTS.md"),
+            "spelt differently from \"AGENTS.md\", so it isn't read",
+        ),
+        (
+            Reason::TooDeep { limit: 128 },
+            "deeper than 128 directories, not entered",
+        ),
+        (
+            Reason::NestedRepository,
+            "a repository of its own, left out by nested_repositories",
+        ),
+        (Reason::Vanished, "gone before it could be read"),
+    ];
+    for (reason, words) in table {
+        assert_eq!(reason.to_string(), words);
+    }
+}
+
+#[test]
+fn errors_in_words() {
+    let table = [
+        (
+            Error::TooManyFiles { limit: 10_000 },
+            "the workspace holds more than 10000 instruction files; at most 10000 are allowed \
+             (use targets to load those of some paths)",
+        ),
+        (
+            Error::WorkspaceNotADirectory("/f".into()),
+            "workspace \"/f\" is not a directory; expected an existing directory",
+        ),
+        (
+            Error::WorkspaceUnreadable {
+                path: "/f".into(),
+                error: "EACCES".into(),
+            },
+            "workspace \"/f\" can't be read (EACCES); expected a directory that this user may read",
+        ),
+        (
+            Error::NoFilenames,
+            "filenames is empty; expected at least one name, such as \"AGENTS.md\"",
+        ),
+        (
+            Error::BadFilename("a/b".into()),
+            "filenames holds \"a/b\"; expected names of 1 to 255 bytes without \"/\" and NUL, \
+             other than \".\", \"..\" and \".git\"",
+        ),
+        (
+            Error::NoTargets,
+            "targets is empty; expected at least one path, or no targets at all for the whole workspace",
+        ),
+        (
+            Error::BadTarget("a\0".into()),
+            "target \"a\\0\" is not a path; expected a path that is not empty and holds no NUL",
+        ),
+        (
+            Error::TargetLoop("l".into()),
+            "target \"l\" leads through more than 40 links; expected a path without a loop of links",
+        ),
+        (
+            Error::TooManyDirectories { limit: 1_000_000 },
+            "the workspace holds more than 1000000 directories; at most 1000000 are allowed \
+             (use targets to load those of some paths)",
+        ),
+        (
+            Error::Resources {
+                error: "EMFILE".into(),
+            },
+            "the system refused resources (EMFILE) while the workspace was read; free some and load again",
+        ),
+    ];
+    for (error, words) in table {
+        assert_eq!(error.to_string(), words);
+    }
 }

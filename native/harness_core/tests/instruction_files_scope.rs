@@ -143,6 +143,16 @@ fn links_in_targets() {
     }
 }
 
+/// The same file counts once among what is in scope.
+#[test]
+fn a_link_to_a_file_out_of_scope_counts_itself() {
+    let tree = Tree::with(&["docs/AGENTS.md"]);
+    tree.link("AGENTS.md", "docs/AGENTS.md");
+    assert_eq!(found(&tree, &["src/x"]), ["AGENTS.md"]);
+    assert_eq!(found(&tree, &["docs/x"]), ["docs/AGENTS.md"]);
+    assert_eq!(paths(&tree.load()), ["docs/AGENTS.md"]);
+}
+
 #[test]
 fn bad_targets() {
     let tree = Tree::new();

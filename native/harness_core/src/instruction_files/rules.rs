@@ -56,15 +56,19 @@ impl Rules {
         } else {
             path.len().saturating_add(1)
         };
-        match matcher(text) {
-            Some(matcher) => Some(Arc::new(Rules {
-                parent,
+        let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+        let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        let mut rules = parent;
+        // The first part is overridden by the next one.
+        for matcher in matchers(&lines) {
+            rules = Some(Arc::new(Rules {
+                parent: rules,
                 matcher,
                 cut,
                 above: above.to_vec(),
-            })),
-            None => parent,
+            }));
         }
+        rules
     }
 }
 
@@ -72,17 +76,25 @@ fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// `None` if the text holds no rule. As git does, a line that is no rule is passed over.
-fn matcher(text: &[u8]) -> Option<Gitignore> {
+/// One matcher, or none without rules; more if the rules are too many for one. As git does, a line
+/// that is no rule is passed over.
+fn matchers(lines: &[&[u8]]) -> Vec<Gitignore> {
     let mut builder = GitignoreBuilder::new(".");
-    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
-    for line in text.split(|byte| *byte == b'\n') {
+    for line in lines {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if let Ok(line) = std::str::from_utf8(line) {
             let _ = builder.add_line(None, &literal_braces(line));
         }
     }
-    builder.build().ok().filter(|matcher| !matcher.is_empty())
+    match builder.build() {
+        Ok(matcher) if matcher.is_empty() => Vec::new(),
+        Ok(matcher) => vec![matcher],
+        Err(_) if lines.len() < 2 => Vec::new(),
+        Err(_) => {
+            let (first, rest) = lines.split_at(lines.len() / 2);
+            [matchers(first), matchers(rest)].concat()
+        }
+    }
 }
 
 /// To git a brace is a character like others; to the matcher it opens a list of alternatives.

@@ -116,10 +116,12 @@ pub(super) fn write(recorders: Vec<Recorder>, start: SystemTime, key: &[u8]) -> 
     for block in blocks {
         body.extend_from_slice(&block);
     }
-    let mut snapshot = MAGIC.to_vec();
-    snapshot.extend_from_slice(&hash(&body).to_le_bytes());
-    snapshot.append(&mut body);
-    snapshot
+    seal(&body)
+}
+
+/// Puts in front of a body what shows that it is whole.
+pub(super) fn seal(body: &[u8]) -> Vec<u8> {
+    [MAGIC, hash(body).to_le_bytes().as_slice(), body].concat()
 }
 
 /// Whether something changed so shortly before the load, or during it, that a further change

@@ -6,6 +6,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+
+use super::rules::Rules;
 use super::*;
 
 /// The ways to open files: as on current Linux, without `openat2`, without `/proc` and `O_PATH`.
@@ -174,6 +177,40 @@ fn what_was_looked_at_is_what_is_read() {
 }
 
 #[test]
+fn limits_are_those_of_the_contract() {
+    assert_eq!((MAX_FILE_BYTES, MAX_DEPTH), (1_048_576, 128));
+    assert_eq!((MAX_FILES, MAX_DIRECTORIES), (10_000, 1_000_000));
+}
+
+/// What counts is a file that its directory prefers, be it used or not.
+#[test]
+fn more_files_than_allowed() {
+    let (_outer, root) = workspace();
+    for n in 0..9 {
+        write(&root, &format!("{n}/AGENTS.md"), "");
+        write(&root, &format!("{n}/agents.md"), "");
+        write(&root, &format!("{n}/CLAUDE.md"), "");
+    }
+    let filenames = vec!["AGENTS.md".to_owned(), "CLAUDE.md".to_owned()];
+    let options = Options {
+        filenames,
+        ..Options::default()
+    };
+    let with = |files| System {
+        limits: Limits {
+            files,
+            ..SYSTEM.limits
+        },
+        ..SYSTEM
+    };
+    assert!(load_with(&root, &options, &with(9)).is_ok());
+    assert_eq!(
+        load_with(&root, &options, &with(8)).unwrap_err(),
+        Error::TooManyFiles { limit: 8 }
+    );
+}
+
+#[test]
 fn more_directories_than_allowed() {
     let (_outer, root) = workspace();
     for n in 0..9 {
@@ -243,4 +280,54 @@ fn a_shortage_is_an_error_and_no_unreadable_file() {
             error: "EMFILE".to_owned()
         }
     );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_rules(text in proptest::collection::vec(any::<u8>(), 0..200), path in "[a-c*/\\[{é]{1,20}") {
+        if let Some(rules) = Rules::push(None, b"", b"", &text) {
+            let _ = rules.ignores(path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn any_text_is_rules(text in "[ab*?/!\\\\\\[\\]{}, \n#-]{0,60}", path in "[ab/]{1,10}") {
+        if let Some(rules) = Rules::push(None, b"", b"x/", text.as_bytes()) {
+            let _ = rules.ignores(path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_no_snapshot(body in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let root = open_root(Path::new("/")).unwrap();
+        prop_assert!(!snapshot::holds(&body, root.as_fd(), b"key", || 1));
+        // Nor are those that claim to be whole: racy or not, key of 3, one block.
+        let claims = [b"\x00\x03key\x01".as_slice(), &[u8::try_from(body.len()).unwrap()], &body].concat();
+        let holds = snapshot::holds(&snapshot::seal(&claims), root.as_fd(), b"key", || 1);
+        prop_assert!(!holds || body.is_empty());
+        let _ = snapshot::holds(&snapshot::seal(&body), root.as_fd(), b"key", || 1);
+    }
+
+    /// Order against its definition: depth, then components.
+    #[test]
+    fn order_is_by_depth_then_by_components(a in "[a-c /\u{e9}-]{1,8}", b in "[a-c /\u{e9}-]{1,8}") {
+        let key = |path: &str| {
+            let parts: Vec<Vec<u8>> = path.split('/').map(|part| part.as_bytes().to_vec()).collect();
+            (parts.len(), parts)
+        };
+        prop_assert_eq!(order::compare(a.as_bytes(), b.as_bytes()), key(&a).cmp(&key(&b)));
+    }
+}
+
+#[test]
+fn more_rules_than_one_matcher_takes() {
+    let mut text = String::from("first\nlast\n");
+    for n in 0..20_000 {
+        text += &format!("**/a*{n}b*c?d*[0-9]*{n}\n");
+    }
+    text += "!last\n";
+    let rules = Rules::push(None, b"", b"", text.as_bytes()).unwrap();
+    assert!(rules.ignores(b"first"));
+    assert!(!rules.ignores(b"last"));
+    assert!(rules.ignores(b"x/a777bcxd5777"));
 }

@@ -36,6 +36,10 @@ impl<N: Clone> Batch<N> {
         Some((self.node.clone(), name))
     }
 
+    fn is_done(&self) -> bool {
+        self.next >= self.names.len()
+    }
+
     /// Splits off about half of the names, if there are at least two.
     fn split(&mut self) -> Option<Self> {
         let rest = self.names.get(self.next..)?;
@@ -68,14 +72,16 @@ impl<N: Clone> Stack<N> {
     }
 
     /// Calls `visit` with the next name, if there is one.
-    pub(super) fn next<R>(&mut self, visit: impl FnOnce(N, &CStr) -> R) -> Option<R> {
+    pub(super) fn next<R>(&mut self, mut visit: impl FnMut(N, &CStr) -> R) -> Option<R> {
         loop {
             let batch = self.0.last_mut()?;
-            match batch.take() {
-                Some((node, name)) => return Some(visit(node, name)),
-                None => {
-                    self.0.pop();
-                }
+            let visited = batch.take().map(|(node, name)| visit(node, name));
+            // At once, so that a directory is closed when its last sub-directory is open.
+            if batch.is_done() {
+                self.0.pop();
+            }
+            if visited.is_some() {
+                return visited;
             }
         }
     }

@@ -42,7 +42,9 @@ impl Tree {
     }
 
     pub fn path(&self, path: impl AsRef<[u8]>) -> PathBuf {
-        self.root().join(OsStr::from_bytes(path.as_ref()))
+        let path = Path::new(OsStr::from_bytes(path.as_ref()));
+        assert!(path.is_relative(), "{path:?} is outside of the tree");
+        self.root().join(path)
     }
 
     pub fn write(&self, path: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) {
