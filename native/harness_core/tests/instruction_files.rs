@@ -700,6 +700,49 @@ fn directories_replaced_by_links_during_the_walk() {
     });
 }
 
+/// A file is swapped with links that lead out and with named pipes, while it is opened.
+#[test]
+fn files_replaced_during_the_walk() {
+    let tree = Tree::with(&["a/AGENTS.md"]);
+    let [secret, link, pipe, file] =
+        ["secret", "link", "pipe", "file"].map(|name| tree.outer().join(name));
+    fs::write(&secret, "secret").unwrap();
+    let place = tree.path("a/AGENTS.md");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                std::os::unix::fs::symlink("../../secret", &link).unwrap();
+                fs::rename(&link, &place).unwrap();
+                fs::write(&file, "inside").unwrap();
+                fs::rename(&file, &place).unwrap();
+                fifo(&pipe);
+                fs::rename(&pipe, &place).unwrap();
+            }
+        });
+        for _ in 0..2000 {
+            let loaded = tree.load();
+            for source in loaded.sources {
+                assert!(
+                    matches!(source.text.as_str(), "inside" | "a/AGENTS.md"),
+                    "{source:?}"
+                );
+            }
+            for unused in loaded.unused {
+                let fifo = Reason::NotRegular { kind: Kind::Fifo };
+                let expected = [
+                    Reason::EscapingLink,
+                    fifo,
+                    Reason::Vanished,
+                    Reason::DanglingLink,
+                ];
+                assert!(expected.contains(&unused.reason), "{unused:?}");
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
 /// Files appear and disappear while they are walked: each load has what stays.
 #[test]
 fn files_removed_during_the_walk() {

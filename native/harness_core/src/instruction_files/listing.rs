@@ -38,6 +38,7 @@ pub(super) fn list(
     while let Some(entry) = entries.next() {
         match entry {
             Ok(entry) => pass(dir, entry.file_name(), entry.file_type(), &mut each),
+            Err(Errno::INTR) => {}
             Err(Errno::NOENT) => break,
             Err(errno) => return Err(errno),
         }
@@ -55,6 +56,7 @@ pub(super) fn list(
     for entry in rustix::fs::Dir::read_from(dir)? {
         match entry {
             Ok(entry) => pass(dir, entry.file_name(), entry.file_type(), &mut each),
+            Err(Errno::INTR) => {}
             Err(Errno::NOENT) => break,
             Err(errno) => return Err(errno),
         }

@@ -10,7 +10,7 @@
 //! - In each directory the first of `filenames` that is there counts, whatever is wrong with it.
 //! - A relative link to a file is read if it stays inside the workspace.
 //! - The same file under several names counts once: at its real name rather than at a link to it;
-//!   among several of a kind, at the first in order.
+//!   among several of a kind, at the first in order. With targets, names out of scope don't matter.
 //! - Sizes, depths and numbers are limited, see [`MAX_FILE_BYTES`] and the other constants.
 
 mod content;
@@ -192,7 +192,8 @@ pub fn load(workspace: &Path, options: &Options) -> Result<Loaded, Error> {
 ///
 /// Directories and files seen are compared by device, inode, size, mtime and ctime. A snapshot that
 /// holds something changed less than two seconds before its load began never counts as
-/// unchanged, because a further change could leave the same status; a damaged one doesn't either.
+/// unchanged, because a further change could leave the same status; nor does a damaged one, nor one
+/// that holds a path longer than a system call takes (4,095 bytes on Linux).
 #[must_use]
 pub fn unchanged(workspace: &Path, options: &Options, snapshot: &[u8]) -> bool {
     let Ok(root) = open_root(workspace) else {

@@ -105,12 +105,7 @@ impl Opener {
     pub(super) fn node(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<Node, Errno> {
         #[cfg(target_os = "linux")]
         if self.reopen.is_some() {
-            let fd = openat(
-                dir,
-                name,
-                OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?;
+            let fd = open_name(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
             let stat = fstat(&fd)?;
             return Ok(Node { fd: Some(fd), stat });
         }
@@ -120,11 +115,12 @@ impl Opener {
             FileType::Directory => READ | OFlags::NOFOLLOW | OFlags::DIRECTORY,
             _ => return Ok(Node { fd: None, stat }),
         };
-        let fd = openat(dir, name, flags, Mode::empty())?;
         // Replaced between the two calls: as if it had been removed.
-        if Identity::new(&fstat(&fd)?).id() != Identity::new(&stat).id() {
-            return Err(Errno::NOENT);
-        }
+        let fd = match open_name(dir, name, flags) {
+            Ok(fd) if Identity::new(&fstat(&fd)?).id() == Identity::new(&stat).id() => fd,
+            Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => return Err(Errno::NOENT),
+            Err(errno) => return Err(errno),
+        };
         Ok(Node { fd: Some(fd), stat })
     }
 
@@ -299,10 +295,11 @@ fn proc_self_fd() -> Option<OwnedFd> {
 
 /// Opens a directory that is no link.
 pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    openat(
-        parent,
-        name,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_name(parent, name, flags)
+}
+
+/// Some file systems let a signal interrupt the opening of a file.
+fn open_name(dir: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| openat(dir, name, flags, Mode::empty()))
 }

@@ -400,7 +400,8 @@ impl Reader<'_> {
         let names = self.plan.names;
         listing::list(directory.fd.as_fd(), &mut self.buffer, |name, file_type| {
             let bytes = name.to_bytes();
-            let is_directory = file_type == FileType::Directory;
+            // What couldn't even be looked at may be a directory; opening it will tell.
+            let is_directory = matches!(file_type, FileType::Directory | FileType::Unknown);
             match bytes {
                 b".git" => {
                     entries.git |= matches!(
