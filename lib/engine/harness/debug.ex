@@ -246,6 +246,16 @@ defmodule Engine.Harness.Debug do
     |> String.replace(~r/(?<=\d)(?=(\d{3})+\z)/, ",")
   end
 
-  # Whether there is a terminal at the other end of the device.
-  defp terminal?(io), do: match?({:ok, _}, :io.columns(io))
+  # Whether there is a terminal at the other end of the device. A VM without a shell can't say how
+  # wide its own terminal is, so there its standard output is looked at.
+  defp terminal?(io) do
+    match?({:ok, _}, :io.columns(io)) or (io == Process.whereis(:user) and stdout_is_terminal?())
+  end
+
+  defp stdout_is_terminal? do
+    case File.read_link("/proc/self/fd/1") do
+      {:ok, path} -> path =~ ~r{\A/dev/(pts/|tty|console)}
+      {:error, _no_proc} -> IO.ANSI.enabled?()
+    end
+  end
 end

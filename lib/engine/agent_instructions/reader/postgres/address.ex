@@ -37,7 +37,7 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
          {:ok, ssl} <- ssl(uri),
          {:ok, user, password} <- user(uri),
          {:ok, database} <- database(uri),
-         {:ok, port} <- port(uri) do
+         {:ok, port} <- port(uri, url) do
       {:ok,
        %__MODULE__{
          host: uri.host,
@@ -50,10 +50,6 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
     else
       {:error, message} -> {:error, %Error{reason: :unavailable, message: message}}
     end
-  rescue
-    # A percent sign that encodes nothing; the exception's own message shows what it stands in.
-    ArgumentError ->
-      {:error, %Error{reason: :unavailable, message: "the database's URL is not a URL"}}
   end
 
   def parse(_other) do
@@ -69,9 +65,12 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
   end
 
   defp uri(url) do
-    case URI.new(url) do
-      {:ok, uri} -> {:ok, uri}
-      {:error, _part} -> {:error, "the database's URL is not a URL"}
+    # A percent sign that encodes nothing is an error, or not, by the release of Elixir.
+    with false <- url =~ ~r/%(?![0-9a-f]{2})/i,
+         {:ok, uri} <- URI.new(url) do
+      {:ok, uri}
+    else
+      _not_encoded_or_no_uri -> {:error, "the database's URL is not a URL"}
     end
   end
 
@@ -116,15 +115,16 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
 
   defp database(_uri), do: {:error, "the database's URL names no database"}
 
-  defp port(%URI{port: port}) when port in 1..65_535, do: {:ok, port}
+  defp port(%URI{port: port}, _url) when port in 1..65_535, do: {:ok, port}
 
-  defp port(%URI{port: nil, authority: authority}) do
+  defp port(%URI{port: nil}, url) do
     # URI takes a port that is no number for none at all.
-    host = authority |> String.split("@") |> List.last()
-    if host =~ ~r/:[^\]]*\z/, do: no_port(), else: {:ok, 5432}
+    if url =~ ~r{\A[^/]*//([^/?#]*@)?[^/?#@]*:[^\]/?#@]*([/?#]|\z)},
+      do: no_port(),
+      else: {:ok, 5432}
   end
 
-  defp port(_uri), do: no_port()
+  defp port(_uri, _url), do: no_port()
 
   defp no_port, do: {:error, "the database's URL has a port that is none"}
 end
