@@ -226,7 +226,7 @@ defmodule Engine.AgentInstructions.Reader.PostgresTest do
     for {url, message} <- [
           {nil, "the database's URL is missing"},
           {"postgres://u:s3cret%zz@h/db", "the database's URL is not a URL"},
-          {"postgres://u:s3cret@h:port/db", "the database's URL has a port that is none"},
+          {"postgres://u:s3cret@h:port/db", "the database's URL is not a URL"},
           {"http://u:s3cret@h/db",
            "the database's URL has to begin with postgres:// or postgresql://"},
           {"postgres://h/db", "the database's URL names no user"},

@@ -37,7 +37,7 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
          {:ok, ssl} <- ssl(uri),
          {:ok, user, password} <- user(uri),
          {:ok, database} <- database(uri),
-         {:ok, port} <- port(uri, url) do
+         {:ok, port} <- port(uri) do
       {:ok,
        %__MODULE__{
          host: uri.host,
@@ -115,16 +115,7 @@ defmodule Engine.AgentInstructions.Reader.Postgres.Address do
 
   defp database(_uri), do: {:error, "the database's URL names no database"}
 
-  defp port(%URI{port: port}, _url) when port in 1..65_535, do: {:ok, port}
-
-  defp port(%URI{port: nil}, url) do
-    # URI takes a port that is no number for none at all.
-    if url =~ ~r{\A[^/]*//([^/?#]*@)?[^/?#@]*:[^\]/?#@]*([/?#]|\z)},
-      do: no_port(),
-      else: {:ok, 5432}
-  end
-
-  defp port(_uri, _url), do: no_port()
-
-  defp no_port, do: {:error, "the database's URL has a port that is none"}
+  defp port(%URI{port: nil}), do: {:ok, 5432}
+  defp port(%URI{port: port}) when port in 1..65_535, do: {:ok, port}
+  defp port(_uri), do: {:error, "the database's URL has a port that is none"}
 end
