@@ -88,7 +88,8 @@ defmodule Engine.AgentInstructions.Reader do
       reason: :no_reader,
       message:
         "the instructions of project #{project_id} can't be read: no database is configured " <>
-          "(config :engine, :agent_instructions, see Engine.AgentInstructions.Reader)"
+          "(config :engine, :agent_instructions, see Engine.AgentInstructions.Reader; " <>
+          "for bin/harness DATABASE_URL)"
     }
   end
 

@@ -3,6 +3,7 @@ defmodule Engine.Harness.CLI do
   # wrong with the command line.
   @moduledoc false
 
+  alias Engine.AgentInstructions.Reader
   alias Engine.Harness.{Debug, PromptAssembler}
 
   @usage """
@@ -13,12 +14,15 @@ defmodule Engine.Harness.CLI do
       --agent SLUG           whose prompt (default: developer)
       --budget LAYER=N       a layer's budget in tokens, or "infinity"; may be repeated; the layers are
                              identity, instruction_files, project_context, business_rules, task_state
+      --project-id UUID      read the agent's instructions in that project from the database, too
       --no-prompt            the table alone
 
     --help                 this text
     --version              the library's version
 
-  NO_COLOR=1 in the environment leaves colours out.
+  environment:
+    DATABASE_URL           postgres://USER:PASSWORD@HOST:PORT/DATABASE, for --project-id
+    NO_COLOR               set to anything: no colours
   """
 
   @doc "Runs the command line of this VM, and halts it."
@@ -43,16 +47,20 @@ defmodule Engine.Harness.CLI do
   end
 
   defp debug(argv) do
-    strict = [agent: :string, budget: :keep, prompt: :boolean, help: :boolean]
+    strict = [
+      agent: :string,
+      budget: :keep,
+      project_id: :string,
+      prompt: :boolean,
+      help: :boolean
+    ]
 
     with {:ok, switches, workspaces} <- parse(argv, strict),
          {:ok, workspace} <- workspace(workspaces),
          {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
-      opts = [
-        workspace: workspace,
-        budgets: budgets,
-        prompt: Keyword.get(switches, :prompt, true)
-      ]
+      opts =
+        [workspace: workspace, budgets: budgets, reader: reader()] ++
+          Keyword.take(switches, [:prompt, :project_id])
 
       cond do
         switches[:help] -> show(@usage)
@@ -64,6 +72,14 @@ defmodule Engine.Harness.CLI do
     end
   end
 
+  # From the environment, since an argument shows in the process list.
+  defp reader do
+    case System.get_env("DATABASE_URL", "") do
+      "" -> Reader.configured()
+      url -> {Reader.Postgres, url: url}
+    end
+  end
+
   defp parse(argv, strict) do
     case OptionParser.parse(argv, strict: strict, aliases: [h: :help]) do
       {switches, rest, []} ->
@@ -71,7 +87,11 @@ defmodule Engine.Harness.CLI do
 
       {_, _, [{switch, nil} | _]} ->
         # A known switch that lacks its value comes back the same way as an unknown one.
-        known = for {name, type} <- strict, type != :boolean, do: "--#{name}"
+        known =
+          for {name, type} <- strict,
+              type != :boolean,
+              do: "--" <> (name |> Atom.to_string() |> String.replace("_", "-"))
+
         problem = if switch in known, do: "needs a value", else: "is unknown"
         {:error, "option #{switch} #{problem}"}
 

@@ -264,7 +264,8 @@ defmodule Engine.AgentInstructions.Reader.PostgresTest do
 
     assert error.message ==
              "the instructions of project #{@project} can't be read: no database is configured " <>
-               "(config :engine, :agent_instructions, see Engine.AgentInstructions.Reader)"
+               "(config :engine, :agent_instructions, see Engine.AgentInstructions.Reader; " <>
+               "for bin/harness DATABASE_URL)"
   end
 
   # What the other end sends is of no interest, only how it ends.

@@ -1,0 +1,114 @@
+defmodule Engine.Harness.CLITest do
+  # Not async: captures standard error.
+  use ExUnit.Case, async: false
+
+  import ExUnit.CaptureIO
+  import Engine.Workspace
+
+  alias Engine.Harness.CLI
+
+  # {exit status, standard output, standard error}
+  defp run(argv) do
+    {{status, out}, error} = with_io(:stderr, fn -> with_io(fn -> CLI.run(argv) end) end)
+
+    {status, out, error}
+  end
+
+  test "prints the prompt of a workspace" do
+    workspace = workspace!(%{"AGENTS.md" => "Be brief."})
+    assert {0, out, ""} = run(["debug", workspace])
+    assert out =~ "agent      developer\nworkspace  #{workspace}\n"
+    assert out =~ "```\nBe brief.\n```\n"
+  end
+
+  test "takes options" do
+    workspace = workspace!(%{"AGENTS.md" => "Be brief."})
+
+    argv = ["debug", workspace, "--agent", "tester", "--no-prompt"]
+    argv = argv ++ ["--budget", "instruction_files=3", "--budget=identity=infinity"]
+    assert {0, out, ""} = run(argv)
+    assert out =~ "agent      tester\n"
+    assert out =~ ~r/^identity .* ∞ .* kept$/mu
+    assert out =~ "AGENTS.md: dropped, over the budget of 3"
+    refute out =~ "Be brief."
+  end
+
+  test "lists what there is" do
+    assert {0, out, ""} = run(["--help"])
+    assert {0, ^out, ""} = run(["debug", "--help"])
+
+    for word <- ["debug", "--agent", "--budget", "--no-prompt", "--project-id"],
+        do: assert(out =~ word)
+
+    assert run(["--version"]) == {0, "harness 0.1.0\n", ""}
+  end
+
+  test "status 1 for what is wrong with the data" do
+    assert {1, "", ~s(workspace "/no/such" does not exist; ) <> _} = run(["debug", "/no/such"])
+    assert {1, "", ~s(unknown agent "poet", known are: ) <> _} = run(["debug", "--agent", "poet"])
+  end
+
+  test "status 2 for what is wrong with the command line" do
+    budget =
+      "is not LAYER=N, where LAYER is one of identity, instruction_files, project_context, " <>
+        "business_rules, task_state and N a non-negative integer or infinity"
+
+    for {argv, message} <- [
+          {[], "a verb is missing"},
+          {["debg"], ~s(unknown verb "debg")},
+          {["debug", "--agnt", "x"], "option --agnt is unknown"},
+          {["debug", "--agent"], "option --agent needs a value"},
+          {["debug", "a", "b"], ~s(one workspace at a time, got also "b")},
+          {["debug", "--budget", "identity"], ~s(--budget "identity" #{budget})},
+          {["debug", "--budget", "identity=-1"], ~s(--budget "identity=-1" #{budget})},
+          {["debug", "--budget", "identity=1.5"], ~s(--budget "identity=1.5" #{budget})},
+          {["debug", "--budget", "rules=1"], ~s(--budget "rules=1" #{budget})},
+          {["debug", "--budget", "identity=1", "--budget", "identity=2"],
+           "--budget identity stands twice"}
+        ] do
+      assert run(argv) == {2, "", "harness: #{message}; bin/harness --help lists what there is\n"}
+    end
+  end
+
+  describe "bin/harness" do
+    @command Path.expand("../../../bin/harness", __DIR__)
+
+    @tag timeout: 300_000
+    test "is the same in every locale, from every folder" do
+      workspace = workspace!(%{"web/AGENTS.md" => "Grüße.", "README.md" => "日本語"})
+      {expected, 0} = System.cmd(@command, ["debug"], cd: workspace, env: [{"LC_ALL", "C.UTF-8"}])
+      assert expected =~ "workspace  .\n"
+      assert expected =~ "Grüße."
+
+      for locale <- ["C", "POSIX"] do
+        env = [{"LC_ALL", locale}, {"LANG", locale}]
+        assert System.cmd(@command, ["debug"], cd: workspace, env: env) == {expected, 0}
+      end
+
+      web = Path.join(workspace, "web")
+      {out, 0} = System.cmd(@command, ["debug", ".."], cd: web)
+      assert out == String.replace(expected, "workspace  .\n", "workspace  ..\n")
+    end
+
+    @tag timeout: 300_000
+    test "reads the database that DATABASE_URL names" do
+      server = Engine.Postgres.shared()
+      project = Engine.Postgres.project!(server, [{"developer", "from the row"}])
+      args = ["debug", workspace!(), "--project-id", project]
+
+      env = [{"DATABASE_URL", Engine.Postgres.url(server)}]
+      assert {out, 0} = System.cmd(@command, args, env: env)
+      assert out =~ "```\nfrom the row\n```\n"
+
+      env = [{"DATABASE_URL", Engine.Postgres.url(server, password: "s3cret")}]
+      assert {out, 1} = System.cmd(@command, args, env: env, stderr_to_stdout: true)
+      assert out =~ ~s(password authentication failed for user "owner")
+      refute out =~ "s3cret"
+
+      env = [{"DATABASE_URL", nil}]
+      assert {out, 1} = System.cmd(@command, args, env: env, stderr_to_stdout: true)
+      assert out =~ "no database is configured"
+      assert out =~ "DATABASE_URL"
+    end
+  end
+end
