@@ -187,7 +187,9 @@ defmodule Engine.Harness.Debug do
 
   defp lost(%Assembly.Layer{strategy: :drop_whole_units} = layer, _content) do
     for %{id: id, tokens: tokens} <- layer.dropped do
-      reason = "dropped, over the budget of #{number(layer.budget)} (#{first_to_go(layer.name)})"
+      reason =
+        "dropped, the layer is over its budget of #{number(layer.budget)} (#{first_to_go(layer.name)})"
+
       absent_row(layer, tokens, "#{shown(id)}: #{reason}")
     end
   end

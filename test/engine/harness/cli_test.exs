@@ -29,7 +29,7 @@ defmodule Engine.Harness.CLITest do
     assert {0, out, ""} = run(argv)
     assert out =~ "agent      tester\n"
     assert out =~ ~r/^identity .* ∞ .* kept$/mu
-    assert out =~ "AGENTS.md: dropped, over the budget of 3"
+    assert out =~ "AGENTS.md: dropped, the layer is over its budget of 3"
     refute out =~ "Be brief."
   end
 

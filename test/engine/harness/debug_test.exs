@@ -39,6 +39,14 @@ defmodule Engine.Harness.DebugTest do
     File.cd!(workspace, fn -> assert printed("developer", opts) == {:ok, golden("debug.txt")} end)
   end
 
+  test "the README shows what is printed" do
+    root = Path.expand("../../..", __DIR__)
+    readme = File.read!(Path.join(root, "README.md"))
+    opts = [workspace: "examples/shop", budgets: [instruction_files: 30]]
+    {:ok, text} = File.cd!(root, fn -> printed("developer", opts) end)
+    assert readme =~ "````text\n" <> text <> "````\n"
+  end
+
   test "the prompt may be left out" do
     opts = [workspace: workspace!()]
     {:ok, whole} = printed("tester", opts)
@@ -106,7 +114,7 @@ defmodule Engine.Harness.DebugTest do
     assert {:ok, text} = printed("developer", [budgets: [instruction_files: 3]] ++ opts)
 
     assert text =~
-             "database:developer: dropped, over the budget of 3 (lowest precedence goes first)"
+             "database:developer: dropped, the layer is over its budget of 3 (lowest precedence goes first)"
   end
 
   test "exact and unlimited numbers" do
