@@ -60,7 +60,6 @@ setup() {
   esac
   if [ "$1" = lint ]; then
     need rustfmt rustfmt-web
-    need cargo-clippy rust-clippy-web
   fi
   install_missing
 }
