@@ -154,19 +154,36 @@ defmodule Engine.Harness.InstructionFiles do
   end
 
   @doc """
-  Forgets what was loaded of a workspace, with whatever options.
+  Forgets what was loaded of a workspace, with whatever options, on this node and on every connected
+  one that runs the application.
 
   A load that began before this returned stores nothing; the next one reads the disk. The workspace
   is known by its expanded path: one that is loaded through a link is invalidated through that link.
+
+  A node that does not answer within five seconds is named in the error
+  (`Engine.Harness.InstructionFiles.Error`, reason `:nodes_did_not_answer`); on all others, this one
+  included, it is done. A node that was not connected starts empty when it is.
   """
-  @spec invalidate(Path.t()) :: :ok
-  def invalidate(workspace), do: workspace |> workspace!() |> Path.expand() |> Cache.invalidate()
+  @spec invalidate(Path.t()) :: :ok | {:error, Error.t()}
+  def invalidate(workspace) do
+    workspace |> workspace!() |> Path.expand() |> Cache.invalidate() |> invalidated(workspace)
+  end
 
   @doc """
-  Forgets what was loaded of all workspaces.
+  Forgets what was loaded of all workspaces, as `invalidate/1` does of one.
   """
-  @spec invalidate_all :: :ok
-  def invalidate_all, do: Cache.invalidate(:all)
+  @spec invalidate_all :: :ok | {:error, Error.t()}
+  def invalidate_all, do: :all |> Cache.invalidate() |> invalidated(nil)
+
+  defp invalidated(:ok, _workspace), do: :ok
+
+  defp invalidated({:error, nodes}, workspace) do
+    message =
+      "invalidated here, but not known to be on nodes that did not answer: " <>
+        Enum.map_join(nodes, ", ", &Atom.to_string/1)
+
+    {:error, %Error{workspace: workspace, reason: :nodes_did_not_answer, message: message}}
+  end
 
   # How a report names a source: a file by its path. No path begins with "database:", since its
   # last component is one of the file names.

@@ -2,9 +2,10 @@ defmodule Engine.Harness.InstructionFiles.Cache do
   @moduledoc """
   Holds the table in which `Engine.Harness.InstructionFiles` keeps what it loaded.
 
-  The process does nothing else: all reading of files and of the database, and all reading and
-  writing of the table, happens in the process that calls `Engine.Harness.InstructionFiles.load/2`
-  (ADR 0006). Where the process is not running everything works, uncached.
+  All reading of files and of the database, and all reading and writing of the table, happens in
+  the process that calls `Engine.Harness.InstructionFiles.load/2` (ADR 0006). The process that holds
+  the table only invalidates on behalf of other nodes. Where it is not running everything works,
+  uncached.
 
   ## Why nothing stale is ever served
 
@@ -12,10 +13,19 @@ defmodule Engine.Harness.InstructionFiles.Cache do
   Invalidating moves the generation on, so a load that began before it writes where nobody looks
   any more, and takes its entry away again. A generation belongs to one table: a load that outlives
   the table it began with stores nothing.
+
+  ## More than one node
+
+  `invalidate/1` asks the process of that name on every connected node, found by its name and not
+  by the membership of a process group, which lags behind a connection. A node that was not
+  connected can't have been asked, so whenever two nodes connect both forget everything.
   """
   use GenServer
 
   @table __MODULE__
+
+  # How long a node has to answer, in milliseconds.
+  @patience 5_000
 
   @typep generation :: {:ets.tid(), term}
 
@@ -25,8 +35,22 @@ defmodule Engine.Harness.InstructionFiles.Cache do
   @impl true
   def init([]) do
     _ = :ets.new(@table, [:named_table, :public, read_concurrency: true])
+    :ok = :net_kernel.monitor_nodes(true)
     {:ok, []}
   end
+
+  @impl true
+  def handle_call({:invalidate, workspace}, _from, state) do
+    {:reply, forget(workspace), state}
+  end
+
+  @impl true
+  def handle_info({:nodeup, _node}, state) do
+    forget(:all)
+    {:noreply, state}
+  end
+
+  def handle_info(_nodedown, state), do: {:noreply, state}
 
   @doc """
   The workspace's generation, to be taken before a load begins; `nil` where there is no table.
@@ -72,10 +96,37 @@ defmodule Engine.Harness.InstructionFiles.Cache do
   end
 
   @doc """
-  Forgets a workspace's entries, or with `:all` every workspace's.
+  Forgets a workspace's entries, or with `:all` every workspace's, on this node and on all that are
+  connected. Answers with the nodes that did not say within five seconds that they have.
   """
-  @spec invalidate(String.t() | :all) :: :ok
+  @spec invalidate(String.t() | :all) :: :ok | {:error, [node]}
   def invalidate(workspace) do
+    :ok = forget(workspace)
+    deadline = System.monotonic_time(:millisecond) + @patience
+
+    asked =
+      for node <- Node.list() do
+        {node, :gen_server.send_request({__MODULE__, node}, {:invalidate, workspace})}
+      end
+
+    case for {node, request} <- asked, not answered?(request, deadline), do: node do
+      [] -> :ok
+      silent -> {:error, silent}
+    end
+  end
+
+  defp answered?(request, deadline) do
+    left = max(0, deadline - System.monotonic_time(:millisecond))
+
+    case :gen_server.receive_response(request, left) do
+      {:reply, :ok} -> true
+      # The application doesn't run there, or the node is gone, and starts empty when it is back.
+      {:error, {_gone, _server}} -> true
+      :timeout -> false
+    end
+  end
+
+  defp forget(workspace) do
     # The generation moves on first: what is stored from here on is stored where nobody looks.
     _ = :ets.update_counter(@table, {:generation, workspace}, 1, {{:generation, workspace}, 0})
     pattern = if workspace == :all, do: :_, else: workspace
