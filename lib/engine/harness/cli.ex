@@ -14,6 +14,9 @@ defmodule Engine.Harness.CLI do
       --agent SLUG           whose prompt (default: developer)
       --budget LAYER=N       a layer's budget in tokens, or "infinity"; may be repeated; the layers are
                              identity, instruction_files, project_context, business_rules, task_state
+      --target PATH          only the instruction files that apply to it; may be repeated
+      --gitignore            leave out ignored directories
+      --skip-nested          leave out nested repositories (submodules, work trees)
       --project-id UUID      read the agent's instructions in that project from the database, too
       --no-prompt            the table alone
 
@@ -50,6 +53,9 @@ defmodule Engine.Harness.CLI do
     strict = [
       agent: :string,
       budget: :keep,
+      target: :keep,
+      gitignore: :boolean,
+      skip_nested: :boolean,
       project_id: :string,
       prompt: :boolean,
       help: :boolean
@@ -60,7 +66,12 @@ defmodule Engine.Harness.CLI do
          {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
       opts =
         [workspace: workspace, budgets: budgets, reader: reader()] ++
-          Keyword.take(switches, [:prompt, :project_id])
+          Keyword.take(switches, [:prompt, :project_id, :gitignore]) ++
+          if(switches[:skip_nested], do: [nested_repositories: :skip], else: []) ++
+          case Keyword.get_values(switches, :target) do
+            [] -> []
+            targets -> [target: targets]
+          end
 
       cond do
         switches[:help] -> show(@usage)

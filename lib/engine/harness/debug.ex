@@ -13,6 +13,7 @@ defmodule Engine.Harness.Debug do
     Assembly,
     ContextBuilder,
     Escape,
+    InstructionFiles,
     Options,
     PromptAssembler,
     Tokenizer
@@ -65,10 +66,11 @@ defmodule Engine.Harness.Debug do
     opts = Options.validate!(opts, @own_options ++ @assembler_options ++ ContextBuilder.options())
     {own, opts} = Keyword.split(opts, @own_options)
     {assembler, builder} = Keyword.split(opts, @assembler_options)
-    builder = Keyword.put_new(builder, :cache, :revalidate)
+    builder = [count_ignored: true, cache: :revalidate] |> Keyword.merge(builder)
 
     with {:ok, contents, unused} <- ContextBuilder.build(agent, builder),
-         {:ok, assembly} <- PromptAssembler.assemble(contents, assembler) do
+         {:ok, assembly} <- PromptAssembler.assemble(contents, assembler),
+         {:ok, foreign} <- foreign(agent, builder) do
       colour? = terminal? and System.get_env("NO_COLOR", "") == ""
 
       text = [
@@ -76,6 +78,7 @@ defmodule Engine.Harness.Debug do
         "\n",
         table(assembly, colour?),
         absent(assembly, contents, unused),
+        foreign,
         if(Keyword.get(own, :prompt, true), do: prompt(assembly, terminal?), else: [])
       ]
 
@@ -220,6 +223,28 @@ defmodule Engine.Harness.Debug do
 
   defp shown(id) when is_binary(id), do: Escape.escape(id)
   defp shown(id), do: id |> Options.show() |> Escape.escape()
+
+  ## What others may have brought into the prompt
+
+  # What was loaded a moment ago is asked once more, for what is no part of the contents.
+  defp foreign(agent, builder) do
+    {workspace, builder} = Keyword.pop!(builder, :workspace)
+    {_layers, load} = Keyword.split(builder, [:business_rules, :task_state])
+    load = if load[:cache] == :off, do: load, else: Keyword.put(load, :cache, :trust)
+
+    with {:ok, files} <- InstructionFiles.load(workspace, [agent: agent] ++ load) do
+      notes =
+        for {count, where, option} <- [
+              {files.foreign.nested, "nested repositories", "nested_repositories: :skip"},
+              {files.foreign.ignored, "ignored directories", "gitignore: true"}
+            ],
+            count > 0,
+            do: "  from #{where}: #{number(count)} (left out by #{option})\n"
+
+      {:ok,
+       if(notes == [], do: [], else: ["\ninstruction files that may be other people's\n", notes])}
+    end
+  end
 
   ## The prompt
 

@@ -33,6 +33,29 @@ defmodule Engine.Harness.CLITest do
     refute out =~ "Be brief."
   end
 
+  test "chooses the instruction files" do
+    workspace =
+      workspace!(%{
+        ".git/HEAD" => "ref: refs/heads/main\n",
+        ".gitignore" => "build/\n",
+        "a/AGENTS.md" => "from a",
+        "b/AGENTS.md" => "from b",
+        "build/AGENTS.md" => "from build",
+        "sub/.git" => "gitdir: elsewhere",
+        "sub/AGENTS.md" => "from sub"
+      })
+
+    read = fn argv ->
+      {0, out, ""} = run(["debug", workspace] ++ argv)
+      ~r/^from .*/m |> Regex.scan(out) |> List.flatten()
+    end
+
+    assert read.([]) == ["from a", "from b", "from build", "from sub"]
+    assert read.(["--gitignore", "--skip-nested"]) == ["from a", "from b"]
+    assert read.(["--target", "a/x.ex"]) == ["from a"]
+    assert read.(["--target", "a", "--target", "b/y/z.ex"]) == ["from a", "from b"]
+  end
+
   test "lists what there is" do
     assert {0, out, ""} = run(["--help"])
     assert {0, ^out, ""} = run(["debug", "--help"])

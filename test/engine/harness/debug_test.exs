@@ -102,6 +102,31 @@ defmodule Engine.Harness.DebugTest do
     assert text =~ "\ntwo\n"
   end
 
+  test "says how many files others may have brought" do
+    workspace =
+      workspace!(%{
+        ".git/HEAD" => "ref: refs/heads/main\n",
+        ".gitignore" => "node_modules/\n",
+        "AGENTS.md" => "own",
+        "node_modules/a/AGENTS.md" => "a",
+        "node_modules/b/AGENTS.md" => "b",
+        "vendor/c/.git" => "gitdir: elsewhere",
+        "vendor/c/AGENTS.md" => "c"
+      })
+
+    {:ok, text} = printed("developer", workspace: workspace, prompt: false)
+
+    assert text =~
+             "\ninstruction files that may be other people's\n" <>
+               "  from nested repositories: 1 (left out by nested_repositories: :skip)\n" <>
+               "  from ignored directories: 2 (left out by gitignore: true)\n"
+
+    opts = [workspace: workspace, gitignore: true, nested_repositories: :skip, prompt: false]
+    {:ok, text} = printed("developer", opts)
+    refute text =~ "other people's"
+    assert text =~ "vendor/c: a repository of its own, left out by nested_repositories"
+  end
+
   test "shows the database's row" do
     project = Postgres.project!(Postgres.shared(), [{"developer", "from the row"}])
     reader = {Reader.Postgres, url: Postgres.url(Postgres.shared(), password: "owner")}

@@ -1,17 +1,135 @@
 defmodule Engine.Harness.PlanTest do
   use ExUnit.Case, async: true
 
-  alias Engine.Harness.{Plan, Tokenizer}
+  import :proper_types, only: [integer: 2, list: 1, oneof: 1, binary: 0]
+  import Engine.Property
+
+  alias Engine.Harness.{Boundary, Plan, PromptAssembler, Tokenizer}
+  alias Engine.Tokenizers.{BytesByFour, Jumpy, Words}
+
+  doctest Boundary
+  doctest Engine.Harness.Escape
+  doctest Tokenizer
+  doctest Tokenizer.Approximate
+
+  defp tokenizer!(spec) do
+    {:ok, tokenizer} = Tokenizer.new(spec)
+    tokenizer
+  end
+
+  # What clusters, lines and our own marker are made of.
+  defp text do
+    part =
+      oneof(["word ", "\r\n", "é", "\u0301", "漢", "👩‍👩‍👧", "🇧🇷", "क्ष", "[… truncated …]", "\n\n", ""])
+
+    :proper_types.bind(list(part), &Enum.join/1, false)
+  end
+
+  defp budget, do: oneof([integer(0, 60), :infinity])
+
+  defp contents do
+    {text(), budget(), list(text()), budget(), text(), budget(), list(text()), budget()}
+  end
+
+  defp layers({identity, b1, files, b2, context, b3, rules, b4}) do
+    [
+      {:keep_or_drop, b1, identity},
+      {:drop_whole_units, b2, Enum.reject(files, &(&1 == ""))},
+      {:truncate_tail, b3, context},
+      {:drop_whole_units, b4, Enum.reject(rules, &(&1 == ""))}
+    ]
+  end
+
+  defp assemble({identity, b1, files, b2, context, b3, rules, b4}, tokenizer) do
+    PromptAssembler.assemble!(
+      [
+        identity: identity,
+        instruction_files: files,
+        project_context: context,
+        business_rules: rules
+      ],
+      budgets: [identity: b1, instruction_files: b2, project_context: b3, business_rules: b4],
+      tokenizer: tokenizer
+    )
+  end
+
+  test "Rust and Elixir make the same plan" do
+    native = tokenizer!(Tokenizer.Approximate)
+    elixir = tokenizer!(BytesByFour)
+
+    check_all(contents(), [tests: 500], fn contents ->
+      layers = layers(contents)
+      assert {:ok, [_, _, _, _], _} = plan = Plan.make(layers, native)
+      assert plan == Plan.Bisection.make(layers, elixir)
+    end)
+  end
 
   test "the size decides where it runs, not what comes out" do
-    {:ok, tokenizer} = Tokenizer.new(Tokenizer.Approximate)
-    {:ok, elixir} = Tokenizer.new(Engine.Tokenizers.BytesByFour)
+    native = tokenizer!(Tokenizer.Approximate)
+    elixir = tokenizer!(BytesByFour)
 
     for count <- [1, 999, 1_000, 1_001, 5_000], budget <- [0, 1, 700, :infinity] do
       units = Enum.map(1..count, &"unit #{&1}")
       layers = [{:drop_whole_units, budget, units}, {:truncate_tail, budget, Enum.join(units)}]
-      assert {:ok, [_, _], _} = plan = Plan.make(layers, tokenizer)
+      assert {:ok, [_, _], _} = plan = Plan.make(layers, native)
       assert plan == Plan.Bisection.make(layers, elixir)
     end
+  end
+
+  test "Rust and Elixir find the same fault" do
+    native = tokenizer!(Tokenizer.Approximate)
+    elixir = tokenizer!(BytesByFour)
+
+    check_all({list(binary()), binary()}, fn {units, text} ->
+      units = Enum.reject(units, &(&1 == ""))
+      layers = [{:drop_whole_units, 9, units}, {:truncate_tail, 9, text}]
+      assert Plan.make(layers, native) == Plan.Bisection.make(layers, elixir)
+    end)
+  end
+
+  for tokenizer <- [Tokenizer.Approximate, Words, Jumpy] do
+    @tokenizer tokenizer
+
+    test "by #{inspect(tokenizer)}: never over budget, and the report is what is sent" do
+      tokenizer = tokenizer!(@tokenizer)
+
+      check_all(contents(), [tests: 300], fn contents ->
+        assembly = assemble(contents, @tokenizer)
+        sent = Enum.reject(assembly.layers, &(&1.text == ""))
+        assert assembly.prompt == Enum.map_join(sent, "\n\n", & &1.text)
+        assert assembly.tokens == Tokenizer.count(tokenizer, assembly.prompt)
+        assert assembly == assemble(contents, @tokenizer)
+
+        for layer <- assembly.layers do
+          assert layer.tokens == Tokenizer.count(tokenizer, layer.text)
+          # Integers sort before atoms, so nothing is over :infinity.
+          assert layer.tokens <= layer.budget
+
+          if layer.offset do
+            assert binary_part(assembly.prompt, layer.offset, byte_size(layer.text)) == layer.text
+          else
+            assert layer.text == ""
+          end
+
+          if layer.cut_at do
+            text = elem(contents, 4)
+            assert layer.text == binary_part(text, 0, layer.cut_at) <> "[… truncated …]"
+            assert Boundary.at_or_before(text, layer.cut_at) == layer.cut_at
+          end
+        end
+      end)
+    end
+  end
+
+  test "no term makes a boundary crash the VM, only raise" do
+    for text <- [nil, :a, 1, [], %{}, <<1::3>>, {}], offset <- [0, -1, 1.5, nil, 2 ** 80] do
+      assert_raise FunctionClauseError, fn -> Boundary.at_or_before(text, offset) end
+    end
+
+    for offset <- [-1, 1.5, nil, "1"] do
+      assert_raise FunctionClauseError, fn -> Boundary.at_or_before("text", offset) end
+    end
+
+    assert Boundary.at_or_before("text", 2 ** 80) == 4
   end
 end
