@@ -14,6 +14,8 @@ defmodule Engine.MixProject do
         "A deterministic agent harness: prompt assembly, hooks and limits around a model",
       elixirc_paths: elixirc_paths(Mix.env()),
       compilers: [:engine_native] ++ Mix.compilers(),
+      # Ecto may be on the code path without being a dependency (ERL_LIBS).
+      xref: [exclude: [Ecto.Schema]],
       deps: deps()
     ]
   end

@@ -33,16 +33,19 @@ defmodule Engine.AgentInstructions.Reader.Ecto do
       Keyword.get(options, :repo) || raise ArgumentError, "option :repo is required: an Ecto.Repo"
 
     if Code.ensure_loaded?(Instruction) do
-      by = [project_id: project_id, agent_slug: agent_slug]
-      {:ok, repo.get_by(Instruction, by, timeout: Keyword.get(options, :timeout, 5_000))}
+      get(repo, project_id, agent_slug, Keyword.get(options, :timeout, 5_000))
     else
       message =
         "Engine.AgentInstructions.Reader.Ecto was compiled without Ecto: compile :engine again"
 
       {:error, %Error{reason: :driver, message: message}}
     end
+  end
+
+  defp get(repo, project_id, agent_slug, timeout) do
+    by = [project_id: project_id, agent_slug: agent_slug]
+    {:ok, repo.get_by(Instruction, by, timeout: timeout)}
   rescue
-    error in [ArgumentError, UndefinedFunctionError] -> reraise error, __STACKTRACE__
     error -> {:error, %Error{reason: reason(error), message: message(error)}}
   catch
     :exit, reason ->
