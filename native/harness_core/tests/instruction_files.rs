@@ -678,25 +678,21 @@ fn directories_replaced_by_links_during_the_walk() {
     for n in 0..50 {
         tree.write(format!("d{n}/AGENTS.md"), "inside");
     }
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                for n in 0..50 {
-                    let (dir, aside) = (tree.path(format!("d{n}")), tree.outer().join("aside"));
-                    fs::rename(&dir, &aside).unwrap();
-                    std::os::unix::fs::symlink(&secret, &dir).unwrap();
-                    fs::remove_file(&dir).unwrap();
-                    fs::rename(&aside, &dir).unwrap();
-                }
-            }
-        });
+    let change = || {
+        for n in 0..50 {
+            let (dir, aside) = (tree.path(format!("d{n}")), tree.outer().join("aside"));
+            fs::rename(&dir, &aside).unwrap();
+            std::os::unix::fs::symlink(&secret, &dir).unwrap();
+            fs::remove_file(&dir).unwrap();
+            fs::rename(&aside, &dir).unwrap();
+        }
+    };
+    meanwhile(change, || {
         for _ in 0..200 {
             let loaded = tree.load();
             assert_eq!(text(&loaded.sources[0].path), "AGENTS.md");
             assert!(loaded.sources.iter().all(|source| source.text != "secret"));
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
@@ -708,19 +704,16 @@ fn files_replaced_during_the_walk() {
         ["secret", "link", "pipe", "file"].map(|name| tree.outer().join(name));
     fs::write(&secret, "secret").unwrap();
     let place = tree.path("a/AGENTS.md");
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                std::os::unix::fs::symlink("../../secret", &link).unwrap();
-                fs::rename(&link, &place).unwrap();
-                fs::write(&file, "inside").unwrap();
-                fs::rename(&file, &place).unwrap();
-                fifo(&pipe);
-                fs::rename(&pipe, &place).unwrap();
-            }
-        });
-        for _ in 0..2000 {
+    let change = || {
+        std::os::unix::fs::symlink("../../secret", &link).unwrap();
+        fs::rename(&link, &place).unwrap();
+        fs::write(&file, "inside").unwrap();
+        fs::rename(&file, &place).unwrap();
+        fifo(&pipe);
+        fs::rename(&pipe, &place).unwrap();
+    };
+    meanwhile(change, || {
+        for _ in 0..5000 {
             let loaded = tree.load();
             for source in loaded.sources {
                 assert!(
@@ -739,7 +732,6 @@ fn files_replaced_during_the_walk() {
                 assert!(expected.contains(&unused.reason), "{unused:?}");
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
@@ -748,14 +740,11 @@ fn files_replaced_during_the_walk() {
 fn files_removed_during_the_walk() {
     let tree = Tree::with(&["AGENTS.md", "stays/AGENTS.md"]);
     tree.dir("goes");
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                tree.write("goes/AGENTS.md", "goes");
-                fs::remove_file(tree.path("goes/AGENTS.md")).unwrap();
-            }
-        });
+    let change = || {
+        tree.write("goes/AGENTS.md", "goes");
+        fs::remove_file(tree.path("goes/AGENTS.md")).unwrap();
+    };
+    meanwhile(change, || {
         for _ in 0..500 {
             let loaded = tree.load();
             let found = paths(&loaded);
@@ -770,7 +759,6 @@ fn files_removed_during_the_walk() {
                 );
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 

@@ -85,9 +85,12 @@ fn descriptor(node: &Node) -> Result<BorrowedFd<'_>, Fault> {
 }
 
 fn read_link(parent: BorrowedFd<'_>, name: &CStr) -> Result<Vec<u8>, Fault> {
-    Ok(readlinkat(parent, name, Vec::new())
-        .map_err(missing)?
-        .into_bytes())
+    match readlinkat(parent, name, Vec::new()) {
+        Ok(target) => Ok(target.into_bytes()),
+        // No link any more: replaced since it was looked at.
+        Err(Errno::INVAL) => Err(Reason::Vanished.into()),
+        Err(errno) => Err(missing(errno)),
+    }
 }
 
 fn missing(errno: Errno) -> Fault {

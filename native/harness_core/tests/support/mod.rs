@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness_core::instruction_files::{Error, Loaded, Options, Reason, load};
 
@@ -166,4 +167,26 @@ pub fn as_ordinary_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
             .join()
             .unwrap()
     })
+}
+
+/// Runs `work` while another thread repeats `change`; ends with `work`, however that ends.
+pub fn meanwhile(change: impl Fn() + Sync, work: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                change();
+            }
+        });
+        let _stop = Stop(&stop);
+        work();
+    });
 }
