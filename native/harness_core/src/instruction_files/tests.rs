@@ -140,6 +140,55 @@ fn every_way_refuses_what_is_not_regular() {
     }
 }
 
+/// The file, and a directory on the way to it, are swapped with links that lead out.
+#[test]
+fn every_way_stays_inside_while_links_change() {
+    let (outer, root) = workspace();
+    fs::create_dir(outer.path().join("out")).unwrap();
+    fs::write(outer.path().join("out/x"), "secret").unwrap();
+    write(&root, "real/x", "inside");
+    write(&root, "a/AGENTS.md", "inside");
+    symlink("../via/x", root.join("AGENTS.md")).unwrap();
+    let swap = |target: &str, place: &str| {
+        symlink(target, outer.path().join("new")).unwrap();
+        fs::rename(outer.path().join("new"), root.join(place)).unwrap();
+    };
+    swap("via/x", "AGENTS.md");
+    swap("real", "via");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let loads = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                swap("../out", "via");
+                swap("../../out/x", "a/AGENTS.md");
+                swap("real", "via");
+                swap("../real/x", "a/AGENTS.md");
+            }
+        });
+        let loads: Vec<_> = ways()
+            .iter()
+            .flat_map(|system| std::iter::repeat_n(system, 500))
+            .map(|system| load_with(&root, &Options::default(), system))
+            .collect();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        loads
+    });
+    for loaded in loads {
+        let loaded = loaded.unwrap();
+        assert!(
+            loaded.sources.iter().all(|source| source.text == "inside"),
+            "{loaded:?}"
+        );
+        for unused in loaded.unused {
+            let duplicate = Reason::DuplicateOf {
+                path: b"AGENTS.md".to_vec(),
+            };
+            let expected = [Reason::EscapingLink, Reason::Vanished, duplicate];
+            assert!(expected.contains(&unused.reason), "{unused:?}");
+        }
+    }
+}
+
 #[test]
 fn a_file_that_grows_after_the_look_is_bounded() {
     let (_outer, root) = workspace();
