@@ -28,6 +28,7 @@
 )]
 
 pub mod boundary;
+pub mod bpe;
 pub mod escape;
 pub mod instruction_files;
 pub mod plan;
