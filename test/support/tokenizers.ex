@@ -12,6 +12,20 @@ defmodule Engine.Tokenizers do
     def estimated?(_opts), do: true
   end
 
+  defmodule Delegated do
+    @moduledoc "Asks the native exact count, one text at a time; its plans are made in Elixir."
+    @behaviour Engine.Harness.Tokenizer
+
+    @impl true
+    defdelegate init(opts), to: Engine.Harness.Tokenizer.Bpe
+
+    @impl true
+    defdelegate count(text, encoding), to: Engine.Harness.Tokenizer.Bpe
+
+    @impl true
+    def estimated?(_encoding), do: false
+  end
+
   defmodule Words do
     @moduledoc "Runs of letters. Takes `minimum:`, the tokens that any text costs at least."
     @behaviour Engine.Harness.Tokenizer

@@ -4,7 +4,7 @@ defmodule Engine.Harness.CLI do
   @moduledoc false
 
   alias Engine.AgentInstructions.Reader
-  alias Engine.Harness.{Debug, PromptAssembler}
+  alias Engine.Harness.{Debug, PromptAssembler, Tokenizer}
 
   @usage """
   usage: bin/harness VERB [OPTION ...]
@@ -14,6 +14,7 @@ defmodule Engine.Harness.CLI do
       --agent SLUG           whose prompt (default: developer)
       --budget LAYER=N       a layer's budget in tokens, or "infinity"; may be repeated; the layers are
                              identity, instruction_files, project_context, business_rules, task_state
+      --tokenizer NAME       approximate (bytes/4, the default), o200k_base or cl100k_base (exact)
       --target PATH          only the instruction files that apply to it; may be repeated
       --gitignore            leave out ignored directories
       --skip-nested          leave out nested repositories (submodules, work trees)
@@ -53,6 +54,7 @@ defmodule Engine.Harness.CLI do
     strict = [
       agent: :string,
       budget: :keep,
+      tokenizer: :string,
       target: :keep,
       gitignore: :boolean,
       skip_nested: :boolean,
@@ -63,9 +65,11 @@ defmodule Engine.Harness.CLI do
 
     with {:ok, switches, workspaces} <- parse(argv, strict),
          {:ok, workspace} <- workspace(workspaces),
+         {:ok, tokenizer} <- tokenizer(switches[:tokenizer]),
          {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
       opts =
         [workspace: workspace, budgets: budgets, reader: reader()] ++
+          tokenizer ++
           Keyword.take(switches, [:prompt, :project_id, :gitignore]) ++
           if(switches[:skip_nested], do: [nested_repositories: :skip], else: []) ++
           case Keyword.get_values(switches, :target) do
@@ -116,6 +120,16 @@ defmodule Engine.Harness.CLI do
 
   defp workspace([_, extra | _]),
     do: {:error, "one workspace at a time, got also #{inspect(extra)}"}
+
+  # As options, since without the switch the configured one counts.
+  defp tokenizer(nil), do: {:ok, []}
+  defp tokenizer("approximate"), do: {:ok, [tokenizer: Tokenizer.Approximate]}
+  defp tokenizer("o200k_base"), do: {:ok, [tokenizer: {Tokenizer.Bpe, encoding: :o200k_base}]}
+  defp tokenizer("cl100k_base"), do: {:ok, [tokenizer: {Tokenizer.Bpe, encoding: :cl100k_base}]}
+
+  defp tokenizer(other) do
+    {:error, "--tokenizer #{inspect(other)} is not one of approximate, o200k_base, cl100k_base"}
+  end
 
   defp budgets(given) do
     Enum.reduce_while(given, {:ok, %{}}, fn text, {:ok, budgets} ->

@@ -1,15 +1,17 @@
 defmodule Engine.Harness.InvalidTextError do
   @moduledoc """
-  A layer's text that is not UTF-8.
+  A text that is not UTF-8.
 
-  Fields: `layer`, `unit` (the unit's id, `nil` for a layer of text) and `offset` (the byte at
-  which it stops being UTF-8).
+  Fields: `layer` (`nil` for a text by itself), `unit` (the unit's id, `nil` for a layer of text) and
+  `offset` (the byte at which it stops being UTF-8).
   """
   defexception [:layer, :unit, :offset]
 
-  @type t :: %__MODULE__{layer: atom, unit: term, offset: non_neg_integer}
+  @type t :: %__MODULE__{layer: atom | nil, unit: term, offset: non_neg_integer}
 
   @impl true
+  def message(%{layer: nil} = error), do: "the text is not UTF-8 at byte #{error.offset}"
+
   def message(%{unit: nil} = error) do
     "layer #{inspect(error.layer)} is not UTF-8 at byte #{error.offset}"
   end

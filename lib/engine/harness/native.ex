@@ -34,6 +34,10 @@ defmodule Engine.Harness.Native do
   def plan_separator, do: not_loaded()
   def plan_marker, do: not_loaded()
 
+  def tokens_prepare(_encoding), do: not_loaded()
+  def tokens_count(_encoding, _text), do: not_loaded()
+  def tokens_count_dirty(_encoding, _text), do: not_loaded()
+
   defp not_loaded do
     :erlang.nif_error(
       {:nif_not_loaded, :persistent_term.get({__MODULE__, :not_loaded}, :unknown)}

@@ -4,7 +4,7 @@ defmodule Engine.Harness.Plan do
   # can't call back. Nothing above this module knows which of the two ran.
   @moduledoc false
 
-  import Engine.Harness.Schedule, only: [is_small: 2]
+  import Engine.Harness.Schedule, only: [is_small: 2, is_small_to_count: 1]
 
   alias Engine.Harness.{Native, Plan, Tokenizer}
 
@@ -25,6 +25,7 @@ defmodule Engine.Harness.Plan do
           | {:error,
              {:not_utf8, layer_index :: non_neg_integer, unit_index :: non_neg_integer,
               byte_offset :: non_neg_integer}}
+          | {:error, {:vocabulary, message :: String.t()}}
 
   @unlimited 0xFFFFFFFFFFFFFFFF
 
@@ -48,7 +49,7 @@ defmodule Engine.Harness.Plan do
     terms =
       for {strategy, budget, content} <- layers, do: {strategy, native_budget(budget), content}
 
-    if small?(layers) do
+    if small?(tokenizer, layers) do
       Native.plan_make(tokenizer, terms)
     else
       Native.plan_make_dirty(tokenizer, terms)
@@ -58,18 +59,26 @@ defmodule Engine.Harness.Plan do
   defp native_budget(:infinity), do: @unlimited
   defp native_budget(budget), do: min(budget, @unlimited)
 
-  defp small?(layers), do: small?(layers, 0, 0)
+  defp small?(tokenizer, layers), do: small?(tokenizer, layers, 0, 0)
 
-  defp small?(_layers, bytes, units) when not is_small(bytes, units), do: false
-  defp small?([], _bytes, _units), do: true
+  defp small?(_tokenizer, _layers, bytes, units) when not is_small(bytes, units), do: false
 
-  defp small?([{_, _, text} | layers], bytes, units) when is_binary(text) do
-    small?(layers, bytes + byte_size(text), units)
+  defp small?(tokenizer, _layers, bytes, _units)
+       when tokenizer != :approximate and not is_small_to_count(bytes),
+       do: false
+
+  defp small?(_tokenizer, [], _bytes, _units), do: true
+
+  defp small?(tokenizer, [{_, _, text} | layers], bytes, units) when is_binary(text) do
+    small?(tokenizer, layers, bytes + byte_size(text), units)
   end
 
-  defp small?([{_, _, []} | layers], bytes, units), do: small?(layers, bytes, units)
+  defp small?(tokenizer, [{_, _, []} | layers], bytes, units) do
+    small?(tokenizer, layers, bytes, units)
+  end
 
-  defp small?([{strategy, budget, [unit | rest]} | layers], bytes, units) do
-    small?([{strategy, budget, rest} | layers], bytes + byte_size(unit), units + 1)
+  defp small?(tokenizer, [{strategy, budget, [unit | rest]} | layers], bytes, units) do
+    layers = [{strategy, budget, rest} | layers]
+    small?(tokenizer, layers, bytes + byte_size(unit), units + 1)
   end
 end

@@ -229,6 +229,9 @@ defmodule Engine.Harness.PromptAssembler do
         {name, _, _, content} = Enum.at(layers, layer)
         unit = if is_list(content), do: content |> Enum.at(unit) |> elem(0)
         {:error, %InvalidTextError{layer: name, unit: unit, offset: offset}}
+
+      {:error, {:vocabulary, message}} ->
+        {:error, %Tokenizer.Bpe.VocabularyError{message: message}}
     end
   end
 

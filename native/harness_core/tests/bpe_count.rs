@@ -109,10 +109,10 @@ fn base64(bytes: &[u8]) -> String {
 fn every_token_is_itself() {
     for (bpe, _) in RANKS.iter() {
         for token in 0..bpe.tokens() {
-            if let Ok(text) = String::from_utf8(bpe.token_bytes(token)) {
-                if bpe.pieces(&text).count() == 1 {
-                    assert_eq!(bpe.encode(&text), [token], "{text:?}");
-                }
+            if let Ok(text) = String::from_utf8(bpe.token_bytes(token))
+                && bpe.pieces(&text).count() == 1
+            {
+                assert_eq!(bpe.encode(&text), [token], "{text:?}");
             }
         }
     }

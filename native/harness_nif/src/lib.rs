@@ -8,6 +8,7 @@ mod boundary;
 mod escape;
 mod instruction_files;
 mod plan;
+mod tokens;
 
 rustler::init!("Elixir.Engine.Harness.Native", load = load);
 

@@ -1,6 +1,8 @@
+use crate::tokens::{Tokenizer, vocabulary_error};
+use harness_core::bpe::Encoding;
 use harness_core::plan::{Content, Layer, LayerPlan, MARKER, NotUtf8, SEPARATOR, Status, plan};
 use harness_core::tokens::Approximate;
-use rustler::{Atom, Binary, Encoder, Env, Error, NifResult, NifUnitEnum, Term};
+use rustler::{Atom, Binary, Encoder, Env, Error, NifResult, Term};
 
 mod atoms {
     rustler::atoms! {
@@ -8,12 +10,6 @@ mod atoms {
         keep_or_drop, drop_whole_units, truncate_tail,
         empty, kept, trimmed, dropped
     }
-}
-
-/// Which tokenizer of the core counts.
-#[derive(NifUnitEnum)]
-enum Tokenizer {
-    Approximate,
 }
 
 /// `{strategy, budget, text | [unit]}`
@@ -53,8 +49,15 @@ fn make<'a>(
     layers: Vec<LayerTerm<'a>>,
 ) -> NifResult<Term<'a>> {
     let layers: Vec<Layer<'a>> = layers.into_iter().map(decode).collect::<NifResult<_>>()?;
+    let exactly = |encoding: Encoding| encoding.bpe().map(|bpe| plan(&bpe, &layers));
     let planned = match tokenizer {
-        Tokenizer::Approximate => plan(&Approximate, &layers),
+        Tokenizer::Approximate => Ok(plan(&Approximate, &layers)),
+        Tokenizer::Cl100kBase => exactly(Encoding::Cl100kBase),
+        Tokenizer::O200kBase => exactly(Encoding::O200kBase),
+    };
+    let planned = match planned {
+        Ok(planned) => planned,
+        Err(error) => return Ok(vocabulary_error(env, &error)),
     };
     Ok(match planned {
         Ok(plan) => {

@@ -56,6 +56,15 @@ defmodule Engine.Harness.CLITest do
     assert read.(["--target", "a", "--target", "b/y/z.ex"]) == ["from a", "from b"]
   end
 
+  test "counts by the tokenizer that is asked for" do
+    workspace = workspace!(%{"README.md" => "Hello, world!"})
+    assert {0, out, ""} = run(["debug", workspace, "--tokenizer", "o200k_base"])
+    assert out =~ "tokenizer  {Engine.Harness.Tokenizer.Bpe, [encoding: :o200k_base]}\n"
+    refute out =~ "~"
+    assert {0, out, ""} = run(["debug", workspace, "--tokenizer", "approximate"])
+    assert out =~ "~"
+  end
+
   test "lists what there is" do
     assert {0, out, ""} = run(["--help"])
     assert {0, ^out, ""} = run(["debug", "--help"])
@@ -81,6 +90,8 @@ defmodule Engine.Harness.CLITest do
           {["debg"], ~s(unknown verb "debg")},
           {["debug", "--agnt", "x"], "option --agnt is unknown"},
           {["debug", "--agent"], "option --agent needs a value"},
+          {["debug", "--tokenizer", "gpt"],
+           ~s(--tokenizer "gpt" is not one of approximate, o200k_base, cl100k_base)},
           {["debug", "a", "b"], ~s(one workspace at a time, got also "b")},
           {["debug", "--budget", "identity"], ~s(--budget "identity" #{budget})},
           {["debug", "--budget", "identity=-1"], ~s(--budget "identity=-1" #{budget})},

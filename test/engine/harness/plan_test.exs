@@ -5,7 +5,7 @@ defmodule Engine.Harness.PlanTest do
   import Engine.Property
 
   alias Engine.Harness.{Boundary, Plan, PromptAssembler, Tokenizer}
-  alias Engine.Tokenizers.{BytesByFour, Jumpy, Words}
+  alias Engine.Tokenizers.{BytesByFour, Delegated, Jumpy, Words}
 
   doctest Boundary
   doctest Engine.Harness.Escape
@@ -87,7 +87,11 @@ defmodule Engine.Harness.PlanTest do
     end)
   end
 
-  for tokenizer <- [Tokenizer.Approximate, Words, Jumpy] do
+  @exact for module <- [Tokenizer.Bpe, Delegated],
+             encoding <- [:o200k_base, :cl100k_base],
+             do: {module, encoding: encoding}
+
+  for tokenizer <- [Tokenizer.Approximate, Words, Jumpy] ++ @exact do
     @tokenizer tokenizer
 
     test "by #{inspect(tokenizer)}: never over budget, and the report is what is sent" do
@@ -119,6 +123,26 @@ defmodule Engine.Harness.PlanTest do
         end
       end)
     end
+  end
+
+  test "exact plans of Rust and of Elixir keep the same bounds" do
+    check_all(contents(), [tests: 200], fn contents ->
+      for module <- [Tokenizer.Bpe, Delegated] do
+        {:ok, tokenizer} = Tokenizer.new({module, encoding: :o200k_base})
+        assembly = assemble(contents, {module, encoding: :o200k_base})
+
+        for {layer, units} <- [
+              {Enum.at(assembly.layers, 1), elem(contents, 2)},
+              {Enum.at(assembly.layers, 3), elem(contents, 6)}
+            ],
+            layer.dropped != [] do
+          # One unit more than what is kept would not have fitted.
+          units = Enum.reject(units, &(&1 == ""))
+          more = Enum.take(units, -length(layer.kept) - 1)
+          assert Tokenizer.count(tokenizer, Enum.join(more, "\n\n")) > layer.budget
+        end
+      end
+    end)
   end
 
   test "no term makes a boundary crash the VM, only raise" do

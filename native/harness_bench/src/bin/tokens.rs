@@ -102,10 +102,10 @@ fn medians(
     let mut times = vec![Vec::new(); contestants.len()];
     let counts: Vec<u64> = contestants.iter().map(|(_, count)| count(text)).collect();
     for ((name, _), count) in contestants.iter().zip(&counts) {
-        if let (Some(case), Some(ours)) = (compare, counts.first()) {
-            if count != ours {
-                println!("{case}: {name} counts {count}, not {ours}");
-            }
+        if let (Some(case), Some(ours)) = (compare, counts.first())
+            && count != ours
+        {
+            println!("{case}: {name} counts {count}, not {ours}");
         }
     }
     for _ in 0..rounds {

@@ -23,6 +23,7 @@
 mod borders;
 mod categories;
 mod classes;
+mod fit;
 mod merge;
 mod recent;
 mod split;
@@ -221,7 +222,8 @@ impl Bpe {
 
     /// The memory its tables take, in bytes.
     pub fn memory(&self) -> usize {
-        let each = size_of::<(u32, u32)>() + size_of::<u32>() + size_of::<u8>();
+        // Two numbers of `parts`, one of `shorter`, a byte of `len`.
+        let each = 13;
         let tokens = self.merges.parts.len().saturating_mul(each);
         tokens
             .saturating_add(self.merges.trie.bytes())
@@ -314,10 +316,13 @@ impl Bpe {
         let mut start = start;
         while start < end {
             let part = self.merges.borders.next(bytes, start, end);
-            count += match part - start {
-                ..=SHORT => self.count_short(recent, bytes, start, part),
-                ..=MEDIUM => self.count_medium(recent, bytes, start, part),
-                _ => self.count_long(recent, bytes, start, part),
+            let length = part - start;
+            count += if length <= SHORT {
+                self.count_short(recent, bytes, start, part)
+            } else if length <= MEDIUM {
+                self.count_medium(recent, bytes, start, part)
+            } else {
+                self.count_long(recent, bytes, start, part)
             };
             start = part;
         }

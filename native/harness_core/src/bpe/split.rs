@@ -85,36 +85,6 @@ impl<'t, const O200K: bool> Splitter<'t, O200K> {
         self.white(start)
     }
 
-    /// How far the text was looked at to find that a piece ends at `end`: at any cut of the text
-    /// that keeps this much, the piece is the same.
-    pub(super) fn seen(&self, start: usize, end: usize) -> usize {
-        let mut last = end;
-        while last > start {
-            last -= 1;
-            if self.byte(last) & 0xc0 != 0x80 {
-                break;
-            }
-        }
-        let class = self.at(last).0;
-        let run = if class & WHITE != 0 {
-            WHITE
-        } else if O200K && class & (CASELESS | MARK) != 0 {
-            UPPER | CASELESS | MARK
-        } else {
-            0
-        };
-        let mut at = end;
-        loop {
-            let (class, len) = self.at(at);
-            if class & run == 0 {
-                break;
-            }
-            at += len;
-        }
-        // The character that ended the run, or a contraction that might have been there.
-        at + 4
-    }
-
     #[inline(always)]
     fn at(&self, at: usize) -> (u8, usize) {
         self.classes.at(self.bytes, at)
@@ -334,14 +304,4 @@ fn letters_ahead(eight: u64) -> usize {
 #[inline(always)]
 fn spaces_ahead(eight: u64) -> usize {
     ((eight ^ (ONES * b' ' as u64)).trailing_zeros() / 8) as usize
-}
-
-/// Whether a text may be cut between `left` and `right` such that, in both encodings, the pieces
-/// on each side are those of the two texts alone. Sufficient, not necessary.
-pub(super) fn parts_between(left: u8, right: u8) -> bool {
-    // A blank after a visible ASCII character begins a piece, and nothing before it asks what
-    // follows a blank.
-    left.is_ascii_graphic() && matches!(right, b' ' | b'\t')
-        // A line break ends a piece, unless white space or (after punctuation) a slash follows.
-        || left == b'\n' && right.is_ascii_graphic() && right != b'/'
 }
