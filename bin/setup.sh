@@ -43,7 +43,7 @@ install_missing() {
     { apt-get update -q && DEBIAN_FRONTEND=noninteractive "${install[@]}"; }; } >&2
 }
 
-# setup use|test|lint
+# setup use|test|lint|bench
 setup() {
   missing=()
   need_rust
@@ -58,8 +58,12 @@ setup() {
       need git git
       ;;
   esac
-  if [ "$1" = lint ]; then
-    need rustfmt rustfmt-web
-  fi
+  case $1 in
+    lint) need rustfmt rustfmt-web ;;
+    bench)
+      need fdfind fd-find
+      need rg ripgrep
+      ;;
+  esac
   install_missing
 }

@@ -196,24 +196,22 @@ defmodule Engine.Harness.InstructionFiles do
     workspace = Path.expand(given)
     generation = Cache.generation(workspace)
     key = {walk, cache_key(row)}
-    cached = Cache.fetch(generation, workspace, key)
 
-    case answer(mode, cached, given, walk, row) do
-      {:ok, files, snapshot} ->
-        if cached != {:ok, {files, snapshot}} do
-          Cache.store(generation, workspace, key, {files, snapshot})
-        end
-
+    case {mode, Cache.fetch(generation, workspace, key)} do
+      {:trust, {:ok, {files, _snapshot}}} ->
         {:ok, files}
 
-      {:error, error} ->
-        {:error, error}
+      {_mode, cached} ->
+        with {:ok, files, snapshot} <- refresh(cached, given, walk, row) do
+          Cache.store(generation, workspace, key, {files, snapshot})
+          {:ok, files}
+        end
     end
   end
 
-  defp answer(:trust, {:ok, {files, snapshot}}, _given, _walk, _row), do: {:ok, files, snapshot}
+  defp refresh(:error, given, walk, row), do: read(given, walk, row)
 
-  defp answer(:revalidate, {:ok, {files, snapshot}}, given, walk, row) do
+  defp refresh({:ok, {files, snapshot}}, given, walk, row) do
     if Native.instruction_files_unchanged(given, walk, snapshot) do
       of_files = &Enum.filter(&1, fn %{origin: origin} -> origin == :file end)
       files = %{files | sources: of_files.(files.sources), unused: of_files.(files.unused)}
@@ -222,8 +220,6 @@ defmodule Engine.Harness.InstructionFiles do
       read(given, walk, row)
     end
   end
-
-  defp answer(_mode, :error, given, walk, row), do: read(given, walk, row)
 
   defp read(workspace, walk, row) do
     case Native.instruction_files_load(workspace, walk) do
