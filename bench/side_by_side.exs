@@ -19,29 +19,32 @@ defmodule Bench.SideBySide do
   end
 
   defp medians(run_a, run_b) do
-    # Small work is repeated within a round, so that the clock's steps don't matter.
-    repeat = max(1, div(200_000, max(1, measure(run_a, 1)) + max(1, measure(run_b, 1))))
+    a = {run_a, repeats(run_a)}
+    b = {run_b, repeats(run_b)}
     stop = System.monotonic_time(:millisecond) + @milliseconds
-    {a, b} = stop |> rounds(run_a, run_b, repeat, []) |> Enum.unzip()
-    {median(a) / repeat, median(b) / repeat}
+    {times_a, times_b} = stop |> rounds(a, b, []) |> Enum.unzip()
+    {median(times_a), median(times_b)}
   end
 
-  defp rounds(stop, run_a, run_b, repeat, done) do
+  # Small work is repeated within a round, so that neither the clock's steps nor the start of the
+  # measuring process matter.
+  defp repeats(run), do: max(1, trunc(2_000_000 / max(1, measure({run, 1}))))
+
+  defp rounds(stop, a, b, done) do
     if length(done) >= @rounds and System.monotonic_time(:millisecond) > stop do
       done
     else
-      round = {measure(run_a, repeat), measure(run_b, repeat)}
-      rounds(stop, run_a, run_b, repeat, [round | done])
+      rounds(stop, a, b, [{measure(a), measure(b)} | done])
     end
   end
 
   # Nanoseconds, in a process of its own, so that no garbage of another round is collected in it.
-  defp measure(run, repeat) do
+  defp measure({run, repeat}) do
     Task.await(
       Task.async(fn ->
         start = System.monotonic_time(:nanosecond)
         for _ <- 1..repeat, do: run.()
-        System.monotonic_time(:nanosecond) - start
+        (System.monotonic_time(:nanosecond) - start) / repeat
       end),
       :infinity
     )
@@ -55,6 +58,6 @@ defmodule Bench.SideBySide do
   defp ratio(ratio), do: "#{Float.round(ratio, 2)}"
 
   defp line([name | cells]) do
-    "  " <> String.pad_trailing(name, 20) <> Enum.map_join(cells, &String.pad_leading(&1, 28))
+    "  " <> String.pad_trailing(name, 20) <> Enum.map_join(cells, &String.pad_leading(&1, 34))
   end
 end

@@ -179,6 +179,18 @@ defmodule Engine.Harness.InstructionFilesTest do
              ]
     end
 
+    test "a comment is a text like any other" do
+      workspace = workspace!(%{"AGENTS.md" => "<!-- nothing yet -->\n"})
+      assert texts(load!(workspace)) == ["<!-- nothing yet -->\n"]
+    end
+
+    test "a deeper empty file does not shadow its parent" do
+      workspace = workspace!(%{"AGENTS.md" => "root", "a/AGENTS.md" => "\n"})
+      files = load!(workspace, target: "a/x.ex")
+      assert texts(files) == ["root"]
+      assert unused(files) == [{"a/AGENTS.md", :empty}]
+    end
+
     test "a dangling link" do
       workspace = workspace!(%{"AGENTS.md" => {:link, "nothing"}})
       assert unused(load!(workspace)) == [{"AGENTS.md", :dangling_link}]
@@ -410,7 +422,7 @@ defmodule Engine.Harness.InstructionFilesTest do
       assert Cache.fetch(Cache.generation(workspace), workspace, :key) == :error
     end
 
-    test "50 processes load while one rewrites and invalidates: nobody sees what is older" do
+    test "100 processes load while one rewrites and invalidates: nobody sees what is older" do
       workspace = workspace!(%{"AGENTS.md" => "0"})
       # What every load that begins from now on has to see at least.
       least = :atomics.new(1, [])
@@ -418,9 +430,9 @@ defmodule Engine.Harness.InstructionFilesTest do
       before = :ets.info(Cache, :size)
 
       loaders =
-        for _ <- 1..50 do
+        for _ <- 1..100 do
           Task.async(fn ->
-            for _ <- 1..200 do
+            for _ <- 1..100 do
               expected = :atomics.get(least, 1)
               [text] = texts(load!(workspace))
               assert String.to_integer(text) >= expected
