@@ -124,6 +124,29 @@ defmodule Engine.Harness.CLITest do
       assert out == String.replace(expected, "workspace  .\n", "workspace  ..\n")
     end
 
+    test "says what is wrong where the VM could not start" do
+      workspace = workspace!()
+
+      # Through a shell, since what is no text can't be an argument from here.
+      shell = fn script ->
+        System.cmd("sh", ["-c", script],
+          env: [{"HARNESS", @command}, {"W", workspace}],
+          stderr_to_stdout: true
+        )
+      end
+
+      not_utf8 =
+        "harness: the current folder or an argument is not UTF-8; a link with another name will do\n"
+
+      assert shell.(~S[cd "$W" && d=$(printf 'caf\351') && mkdir "$d" && "$HARNESS" debug "$d"]) ==
+               {not_utf8, 2}
+
+      assert shell.(~S[cd "$W"/caf* && "$HARNESS" debug]) == {not_utf8, 2}
+
+      assert shell.(~S[mkdir "$W/gone" && cd "$W/gone" && rmdir "$W/gone" && "$HARNESS" debug]) ==
+               {"harness: the current folder does not exist\n", 2}
+    end
+
     @tag timeout: 300_000
     test "reads the database that DATABASE_URL names" do
       server = Engine.Postgres.shared()
