@@ -143,8 +143,11 @@ defmodule Engine.Harness.CLITest do
 
       assert shell.(~S[cd "$W"/caf* && "$HARNESS" debug]) == {not_utf8, 2}
 
-      assert shell.(~S[mkdir "$W/gone" && cd "$W/gone" && rmdir "$W/gone" && "$HARNESS" debug]) ==
-               {"harness: the current folder does not exist\n", 2}
+      # The shell itself complains first.
+      assert {out, 2} =
+               shell.(~S[mkdir "$W/gone" && cd "$W/gone" && rmdir "$W/gone" && "$HARNESS" debug])
+
+      assert String.ends_with?(out, "harness: the current folder does not exist\n")
     end
 
     @tag timeout: 300_000
