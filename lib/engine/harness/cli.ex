@@ -29,13 +29,31 @@ defmodule Engine.Harness.CLI do
     NO_COLOR               set to anything: no colours
   """
 
-  @doc "Runs the command line of this VM, and halts it."
+  @doc """
+  Runs the command line of this VM in the folder `HARNESS_FOLDER`, and halts it.
+
+  No code is loaded from there: `bin/harness` starts the VM elsewhere, and Erlang's code path loses
+  its `"."` here.
+  """
   @spec main :: no_return
   def main do
+    _ = :code.del_path('.')
     # What is printed must not depend on the locale.
     :ok = :io.setopts(:standard_io, encoding: :unicode)
     :ok = :io.setopts(:standard_error, encoding: :unicode)
-    System.argv() |> run() |> System.halt()
+
+    folder = System.fetch_env!("HARNESS_FOLDER")
+
+    status =
+      case File.cd(folder) do
+        :ok ->
+          run(System.argv())
+
+        {:error, reason} ->
+          wrong("the current folder can't be entered: #{:file.format_error(reason)}")
+      end
+
+    System.halt(status)
   end
 
   @doc "Runs the command line and returns its exit status."

@@ -124,6 +124,56 @@ defmodule Engine.Harness.CLITest do
       assert out == String.replace(expected, "workspace  .\n", "workspace  ..\n")
     end
 
+    test "runs nothing that the current folder holds" do
+      workspace = workspace!(%{"README.md" => "a shop"})
+      touch = "touch " <> Path.join(workspace, "RAN")
+
+      # Erlang's code path begins with ".": each of these runs when it is loaded.
+      for module <-
+            ~w(crypto public_key ssl pgsql pgsql_proto pgsql_socket inet_res init code)a ++
+              [:elixir, Enum, OptionParser, Engine.Harness.CLI, Engine.Harness.Debug] do
+        forms = [
+          {:attribute, 1, :module, module},
+          {:attribute, 1, :on_load, {:run, 0}},
+          {:function, 1, :run, 0,
+           [
+             {:clause, 1, [], [],
+              [
+                {:call, 1, {:remote, 1, {:atom, 1, :os}, {:atom, 1, :cmd}},
+                 [{:string, 1, String.to_charlist(touch)}]},
+                {:atom, 1, :ok}
+              ]}
+           ]}
+        ]
+
+        {:ok, ^module, beam} = :compile.forms(forms)
+        File.write!(Path.join(workspace, "#{module}.beam"), beam)
+      end
+
+      for program <- ~w(readlink dirname iconv sed sort mix elixir erl erlexec cargo cc git touch) do
+        write!(workspace, program, "#!/bin/sh\n/usr/bin/#{touch}\n")
+        File.chmod!(Path.join(workspace, program), 0o755)
+      end
+
+      path = System.fetch_env!("PATH")
+      server = Engine.Postgres.shared()
+      project = Engine.Postgres.project!(server, [{"developer", "from the row"}])
+      url = {"DATABASE_URL", Engine.Postgres.url(server)}
+
+      for path <- [path, ":" <> path, ".:" <> path, "#{path}:"] do
+        {out, 0} =
+          System.cmd(@command, ["debug", ".", "--project-id", project],
+            cd: workspace,
+            env: [{"PATH", path}, url]
+          )
+
+        assert out =~ "> a shop\n"
+        assert out =~ "from the row"
+        refute File.exists?(Path.join(workspace, "RAN"))
+      end
+    end
+
+    @tag timeout: 300_000
     test "says what is wrong where the VM could not start" do
       workspace = workspace!()
 
