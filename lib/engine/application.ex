@@ -5,6 +5,7 @@ defmodule Engine.Application do
 
   @impl true
   def start(_type, _args) do
+    :ok = Engine.Harness.Tokenizer.configure_cache()
     children = [Engine.Harness.InstructionFiles.Cache]
     Supervisor.start_link(children, strategy: :one_for_one, name: Engine.Supervisor)
   end

@@ -12,6 +12,7 @@ defmodule Engine.Harness.Assembly do
     * `tokens` - its tokens, separators between layers included
     * `budget` - the sum of the layers' budgets in tokens, `:infinity` if one of them is
     * `estimated` - whether `tokens` is an estimate
+    * `tokenizer` - what counted, as it was configured
     * `sha256` - of the prompt, in lower-case hex
     * `layers` - in the order they are sent
   """
@@ -20,12 +21,27 @@ defmodule Engine.Harness.Assembly do
           tokens: non_neg_integer,
           budget: non_neg_integer | :infinity,
           estimated: boolean,
+          tokenizer: Engine.Harness.Tokenizer.spec(),
           sha256: String.t(),
           layers: [Layer.t()]
         }
 
-  @enforce_keys [:prompt, :tokens, :budget, :estimated, :sha256, :layers]
+  @enforce_keys [:prompt, :tokens, :budget, :estimated, :tokenizer, :sha256, :layers]
   defstruct @enforce_keys
+
+  @doc """
+  How many bytes of the prompt one token stands for, in hundredths, rounded down; `nil` without
+  tokens. The fewer, the dearer is the text.
+
+      iex> {:ok, assembly} = Engine.Harness.PromptAssembler.assemble(identity: "You are careful.")
+      iex> Engine.Harness.Assembly.bytes_per_token(assembly)
+      400
+  """
+  @spec bytes_per_token(t) :: non_neg_integer | nil
+  def bytes_per_token(%__MODULE__{tokens: 0}), do: nil
+
+  def bytes_per_token(%__MODULE__{prompt: prompt, tokens: tokens}),
+    do: div(byte_size(prompt) * 100, tokens)
 
   defmodule Layer do
     @moduledoc """

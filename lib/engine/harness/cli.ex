@@ -15,6 +15,7 @@ defmodule Engine.Harness.CLI do
       --budget LAYER=N       a layer's budget in tokens, or "infinity"; may be repeated; the layers are
                              identity, instruction_files, project_context, business_rules, task_state
       --tokenizer NAME       approximate (bytes/4, the default), o200k_base or cl100k_base (exact)
+      --compare NAME         what the prompt costs by another tokenizer; may be repeated
       --target PATH          only the instruction files that apply to it; may be repeated
       --gitignore            leave out ignored directories
       --skip-nested          leave out nested repositories (submodules, work trees)
@@ -73,6 +74,7 @@ defmodule Engine.Harness.CLI do
       agent: :string,
       budget: :keep,
       tokenizer: :string,
+      compare: :keep,
       target: :keep,
       gitignore: :boolean,
       skip_nested: :boolean,
@@ -83,11 +85,12 @@ defmodule Engine.Harness.CLI do
 
     with {:ok, switches, workspaces} <- parse(argv, strict),
          {:ok, workspace} <- workspace(workspaces),
-         {:ok, tokenizer} <- tokenizer(switches[:tokenizer]),
+         {:ok, tokenizer} <- tokenizers(switches, :tokenizer),
+         {:ok, compared} <- tokenizers(switches, :compare),
          {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
       opts =
-        [workspace: workspace, budgets: budgets, reader: reader()] ++
-          tokenizer ++
+        [workspace: workspace, budgets: budgets, reader: reader(), compare: compared] ++
+          Enum.map(tokenizer, &{:tokenizer, &1}) ++
           Keyword.take(switches, [:prompt, :project_id, :gitignore]) ++
           if(switches[:skip_nested], do: [nested_repositories: :skip], else: []) ++
           case Keyword.get_values(switches, :target) do
@@ -139,14 +142,24 @@ defmodule Engine.Harness.CLI do
   defp workspace([_, extra | _]),
     do: {:error, "one workspace at a time, got also #{inspect(extra)}"}
 
-  # As options, since without the switch the configured one counts.
-  defp tokenizer(nil), do: {:ok, []}
-  defp tokenizer("approximate"), do: {:ok, [tokenizer: Tokenizer.Approximate]}
-  defp tokenizer("o200k_base"), do: {:ok, [tokenizer: {Tokenizer.Bpe, encoding: :o200k_base}]}
-  defp tokenizer("cl100k_base"), do: {:ok, [tokenizer: {Tokenizer.Bpe, encoding: :cl100k_base}]}
+  @tokenizers %{
+    "approximate" => Tokenizer.Approximate,
+    "o200k_base" => {Tokenizer.Bpe, encoding: :o200k_base},
+    "cl100k_base" => {Tokenizer.Bpe, encoding: :cl100k_base}
+  }
 
-  defp tokenizer(other) do
-    {:error, "--tokenizer #{inspect(other)} is not one of approximate, o200k_base, cl100k_base"}
+  # A list, since without the switch the configured one counts.
+  defp tokenizers(switches, switch) do
+    names = Keyword.get_values(switches, switch)
+
+    case Enum.reject(names, &is_map_key(@tokenizers, &1)) do
+      [] ->
+        {:ok, Enum.map(names, &@tokenizers[&1])}
+
+      [unknown | _] ->
+        {:error,
+         "--#{switch} #{inspect(unknown)} is not one of approximate, o200k_base, cl100k_base"}
+    end
   end
 
   defp budgets(given) do

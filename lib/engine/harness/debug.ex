@@ -19,7 +19,7 @@ defmodule Engine.Harness.Debug do
     Tokenizer
   }
 
-  @own_options [:io, :prompt]
+  @own_options [:io, :prompt, :compare]
   @assembler_options [:budgets, :tokenizer]
   @bar_cells 10
 
@@ -27,7 +27,8 @@ defmodule Engine.Harness.Debug do
   Prints the prompt that an agent would be given.
 
   First a table, one row a layer: name, strategy, tokens (`~` before an estimate), budget, how full
-  it is, status, and how many of its units are in the prompt. Then what is not in the prompt, each
+  it is, status, and how many of its units are in the prompt; then a column for each tokenizer that
+  is compared, with what the same text costs by its count. Then what is not in the prompt, each
   with its tokens and the reason. Then the prompt. It is coloured on a terminal, where control
   characters in it are shown as `\\u{hex}`, unless `NO_COLOR` is set.
 
@@ -35,6 +36,8 @@ defmodule Engine.Harness.Debug do
 
     * `:io` - the device to print to; by default the group leader's, and standard error for errors.
     * `:prompt` - `false` leaves the prompt itself out; default `true`.
+    * `:compare` - tokenizers, as `:tokenizer` takes them, whose counts of the same prompt stand
+      beside; default `[]`.
     * `:budgets`, `:tokenizer` - as `Engine.Harness.PromptAssembler.assemble/2` takes them.
     * `:workspace` and all other options of `Engine.Harness.ContextBuilder.build/2`. What was
       loaded before is checked against the disk (`cache: :revalidate`) by default.
@@ -70,13 +73,14 @@ defmodule Engine.Harness.Debug do
 
     with {:ok, contents, unused} <- ContextBuilder.build(agent, builder),
          {:ok, assembly} <- PromptAssembler.assemble(contents, assembler),
+         {:ok, compared} <- compare(assembly, Keyword.get(own, :compare, [])),
          {:ok, foreign} <- foreign(agent, builder) do
       colour? = terminal? and System.get_env("NO_COLOR", "") == ""
 
       text = [
-        heading(agent, builder, assembler),
+        heading(agent, builder, assembly),
         "\n",
-        table(assembly, colour?),
+        table(assembly, compared, colour?),
         absent(assembly, contents, unused),
         foreign,
         if(Keyword.get(own, :prompt, true), do: prompt(assembly, terminal?), else: [])
@@ -85,32 +89,73 @@ defmodule Engine.Harness.Debug do
       {:ok, text}
     end
   rescue
-    error in ArgumentError -> {:error, error}
+    error in [ArgumentError, Tokenizer.Error] -> {:error, error}
   end
 
   ## The heading
 
-  defp heading(agent, builder, assembler) do
-    tokenizer = Keyword.get_lazy(assembler, :tokenizer, &Tokenizer.configured/0)
-
+  defp heading(agent, builder, assembly) do
     [
       ["agent      ", Escape.escape(agent), "\n"],
       ["workspace  ", Escape.escape(builder[:workspace]), "\n"],
-      ["tokenizer  ", Options.show(tokenizer), "\n"]
+      ["tokenizer  ", tokenizer(assembly), "\n"]
     ]
+  end
+
+  defp tokenizer(assembly) do
+    kind = if assembly.estimated, do: "an estimate", else: "exact"
+
+    ratio =
+      case Assembly.bytes_per_token(assembly) do
+        nil -> ""
+        ratio -> ", #{hundredths(ratio)} bytes per token"
+      end
+
+    "#{Tokenizer.name(assembly.tokenizer)} (#{kind}#{ratio})"
+  end
+
+  defp hundredths(number) do
+    "#{div(number, 100)}.#{number |> rem(100) |> Integer.to_string() |> String.pad_leading(2, "0")}"
+  end
+
+  ## What other tokenizers say
+
+  # For each of them its name, and the tokens of each layer and of the prompt.
+  defp compare(assembly, specs) when is_list(specs) do
+    Enum.reduce_while(specs, {:ok, []}, fn spec, {:ok, compared} ->
+      case Tokenizer.new(spec) do
+        {:ok, tokenizer} ->
+          texts = Enum.map(assembly.layers, & &1.text) ++ [assembly.prompt]
+
+          counts =
+            for text <- texts, do: tokens(Tokenizer.count(tokenizer, text), tokenizer.estimated)
+
+          {:cont, {:ok, compared ++ [[Tokenizer.name(spec) | counts]]}}
+
+        error ->
+          {:halt, error}
+      end
+    end)
+  end
+
+  defp compare(_assembly, other) do
+    raise ArgumentError,
+          "expected :compare to be a list of tokenizers, got: #{Options.show(other)}"
   end
 
   ## The table
 
   @columns [:left, :left, :right, :right, :left, :left, :left]
 
-  defp table(assembly, colour?) do
+  defp table(assembly, compared, colour?) do
     header = ["layer", "strategy", "tokens", "budget", "used", "status", "units"]
     rows = Enum.map(assembly.layers, &row/1)
     rows = [header | rows] ++ [total(assembly)]
+    rows = Enum.zip_with([rows | compared], fn [row | counts] -> row ++ counts end)
+    columns = @columns ++ Enum.map(compared, fn _ -> :right end)
 
     widths =
-      for column <- 0..(length(header) - 1) do
+      for column <- 0..(length(columns) - 1) do
         rows |> Enum.map(&(&1 |> Enum.at(column) |> String.length())) |> Enum.max()
       end
 
@@ -118,7 +163,7 @@ defmodule Engine.Harness.Debug do
 
     for {row, colour} <- Enum.zip(rows, colours) do
       cells =
-        for {cell, width, side} <- Enum.zip([row, widths, @columns]), do: pad(cell, width, side)
+        for {cell, width, side} <- Enum.zip([row, widths, columns]), do: pad(cell, width, side)
 
       line = cells |> Enum.join("  ") |> String.trim_trailing()
       [if(colour?, do: IO.ANSI.format([colour, line], true), else: line), "\n"]

@@ -37,6 +37,8 @@ defmodule Engine.Harness.Native do
   def tokens_prepare(_encoding), do: not_loaded()
   def tokens_count(_encoding, _text), do: not_loaded()
   def tokens_count_dirty(_encoding, _text), do: not_loaded()
+  def tokens_remember(_capacity), do: not_loaded()
+  def tokens_remembered, do: not_loaded()
 
   defp not_loaded do
     :erlang.nif_error(

@@ -223,7 +223,7 @@ defmodule Engine.Harness.PromptAssembler do
 
     case Plan.make(input, tokenizer) do
       {:ok, plans, tokens} ->
-        {:ok, assembly(layers, plans, tokens, tokenizer.estimated)}
+        {:ok, assembly(layers, plans, tokens, tokenizer)}
 
       {:error, {:not_utf8, layer, unit, offset}} ->
         {name, _, _, content} = Enum.at(layers, layer)
@@ -238,7 +238,7 @@ defmodule Engine.Harness.PromptAssembler do
   defp texts(text) when is_binary(text), do: text
   defp texts(units), do: for({_id, text} <- units, do: text)
 
-  defp assembly(layers, plans, tokens, estimated) do
+  defp assembly(layers, plans, tokens, tokenizer) do
     separator = Plan.separator()
     sent = layers |> Enum.zip(plans) |> Enum.map(&sent(&1, separator))
     prompt = sent |> Enum.reject(&(&1 == [])) |> Enum.intersperse(separator)
@@ -251,14 +251,15 @@ defmodule Engine.Harness.PromptAssembler do
         size = IO.iodata_length(sent)
         text = if size == 0, do: "", else: binary_part(prompt, offset, size)
         next = if size == 0, do: offset, else: offset + size + byte_size(separator)
-        {layer(layer, plan, text, if(size > 0, do: offset), estimated), next}
+        {layer(layer, plan, text, if(size > 0, do: offset), tokenizer.estimated), next}
       end)
 
     %Assembly{
       prompt: prompt,
       tokens: tokens,
       budget: layers |> Enum.map(& &1.budget) |> total(),
-      estimated: estimated,
+      estimated: tokenizer.estimated,
+      tokenizer: tokenizer.spec,
       sha256: :sha256 |> :crypto.hash(prompt) |> Base.encode16(case: :lower),
       layers: layers
     }

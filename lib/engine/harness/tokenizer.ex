@@ -26,9 +26,21 @@ defmodule Engine.Harness.Tokenizer do
   that has to be cut, and of about log2(units) joined texts and each single unit of a layer of
   units. Text that spells a special token, such as `<|endoftext|>`, is ordinary text: to be
   counted as such, never an error.
+
+  ## Remembered counts
+
+  What doesn't change from turn to turn is not counted again: the exact tokenizers of this library
+  keep the counts of texts of 64 bytes and more, found by a hash of 128 bits with a secret of the
+  VM, in a table that all processes share. It changes no result. Its size, in results of about 80
+  bytes, is read when the application starts; 0 turns it off:
+
+      config :engine, :remembered_counts, 65_536
   """
 
   alias __MODULE__
+  alias Engine.Harness.{Native, Options}
+
+  @most_remembered 16_777_216
 
   @typedoc "A tokenizer as it is configured."
   @type spec :: module | {module, options}
@@ -39,10 +51,10 @@ defmodule Engine.Harness.Tokenizer do
   @typedoc "What `c:init/1` made of the options; the options themselves where there is no `c:init/1`."
   @type prepared :: term
 
-  @typedoc "A tokenizer that is ready to count."
-  @type t :: %Tokenizer{module: module, prepared: prepared, estimated: boolean}
+  @typedoc "A tokenizer that is ready to count, and as it was configured."
+  @type t :: %Tokenizer{module: module, prepared: prepared, estimated: boolean, spec: spec}
 
-  @enforce_keys [:module, :prepared, :estimated]
+  @enforce_keys [:module, :prepared, :estimated, :spec]
   defstruct @enforce_keys
 
   @doc """
@@ -108,7 +120,7 @@ defmodule Engine.Harness.Tokenizer do
     with {:ok, prepared} <- init(module, options) do
       case module.estimated?(prepared) do
         estimated when is_boolean(estimated) ->
-          {:ok, %Tokenizer{module: module, prepared: prepared, estimated: estimated}}
+          {:ok, %Tokenizer{module: module, prepared: prepared, estimated: estimated, spec: spec}}
 
         other ->
           {:error, error(module, "estimated?/1", "a boolean", other)}
@@ -136,12 +148,69 @@ defmodule Engine.Harness.Tokenizer do
     end
   end
 
+  @doc """
+  What the table of remembered counts holds (see above), and how often it helped.
+
+    * `capacity` - the most results it holds; 0 when it is off
+    * `entries` - the results it holds
+    * `hits`, `misses` - look-ups since the VM started that were answered, and that were not
+
+  ## Example
+
+      iex> Engine.Harness.Tokenizer.cache_info() |> Map.keys()
+      [:capacity, :entries, :hits, :misses]
+  """
+  @spec cache_info :: %{
+          capacity: non_neg_integer,
+          entries: non_neg_integer,
+          hits: non_neg_integer,
+          misses: non_neg_integer
+        }
+  def cache_info do
+    {capacity, entries, hits, misses} = Native.tokens_remembered()
+    %{capacity: capacity, entries: entries, hits: hits, misses: misses}
+  end
+
+  # Without the setting nothing is asked of the native library, whose default then counts.
+  @doc false
+  @spec configure_cache :: :ok
+  def configure_cache do
+    case Application.fetch_env(:engine, :remembered_counts) do
+      :error ->
+        :ok
+
+      {:ok, capacity} when is_integer(capacity) and capacity in 0..@most_remembered ->
+        Native.tokens_remember(capacity)
+
+      {:ok, other} ->
+        raise ArgumentError,
+              "expected :remembered_counts of application :engine to be an integer from 0 to " <>
+                "#{@most_remembered}, got: #{Options.show(other)}"
+    end
+  end
+
   # The core's name for it, or nil for one that is written in Elixir.
   @doc false
   @spec native(t) :: atom
   def native(%Tokenizer{module: module, prepared: prepared}) do
     if function_exported?(module, :native, 1), do: module.native(prepared)
   end
+
+  @doc """
+  A tokenizer's name in reports: the encoding where it has one, else its module.
+
+      iex> Engine.Harness.Tokenizer.name({Engine.Harness.Tokenizer.Bpe, encoding: :o200k_base})
+      "o200k_base"
+      iex> Engine.Harness.Tokenizer.name(Engine.Harness.Tokenizer.Approximate)
+      "bytes/4"
+      iex> Engine.Harness.Tokenizer.name({MyApp.Words, language: "de"})
+      "MyApp.Words"
+  """
+  @spec name(spec) :: String.t()
+  def name({Tokenizer.Bpe, options}), do: Atom.to_string(options[:encoding])
+  def name({module, _options}), do: name(module)
+  def name(Tokenizer.Approximate), do: "bytes/4"
+  def name(module), do: inspect(module)
 
   defp split({module, options}) when is_atom(module), do: {checked(module), options}
   defp split(module) when is_atom(module), do: {checked(module), []}

@@ -3,7 +3,7 @@
 //! The strategies are those of ADR 0006. A budget is tested against the tokens of the layer's
 //! text *as it will be sent*, separators and marker included.
 
-use crate::tokens::Tokenizer;
+use crate::tokens::{Part, Tokenizer};
 
 /// Stands between two units of a layer, and between two layers that are not empty.
 pub const SEPARATOR: &str = "\n\n";
@@ -87,19 +87,17 @@ pub struct NotUtf8 {
 /// Empty units cost nothing and are left out of the answer.
 pub fn plan<T: Tokenizer>(tokenizer: &T, layers: &[Layer<'_>]) -> Result<Plan, NotUtf8> {
     let mut plans = Vec::with_capacity(layers.len());
-    let mut prompt: Vec<&str> = Vec::new();
+    let mut prompt: Vec<Part<'_>> = Vec::new();
     for (index, layer) in layers.iter().enumerate() {
         let units = decode(index, &layer.content)?;
         let (plan, sent) = plan_layer(tokenizer, layer, &units);
-        if !prompt.is_empty() && !sent.is_empty() {
-            prompt.push(SEPARATOR);
-        }
         prompt.extend(sent);
         plans.push(plan);
     }
     Ok(Plan {
         layers: plans,
-        tokens: tokenizer.count(prompt.into_iter()),
+        // Layers are joined as units are.
+        tokens: tokenizer.joined(&prompt),
     })
 }
 
@@ -123,14 +121,14 @@ fn decode<'a>(layer: usize, content: &Content<'a>) -> Result<Vec<&'a str>, NotUt
     Ok(units)
 }
 
-/// The plan of one layer, and the pieces of its text as it will be sent.
+/// The plan of one layer, and the parts of its text as it will be sent.
 fn plan_layer<'a, T: Tokenizer>(
     tokenizer: &T,
     layer: &Layer<'a>,
     units: &[&'a str],
-) -> (LayerPlan, Vec<&'a str>) {
-    let whole = joined(units);
-    let tokens_before = tokenizer.count(whole.iter().copied());
+) -> (LayerPlan, Vec<Part<'a>>) {
+    let mut parts: Vec<Part<'a>> = units.iter().map(|unit| tokenizer.part(*unit)).collect();
+    let tokens_before = tokenizer.joined(&parts);
     let mut plan = LayerPlan {
         status: Status::Kept,
         tokens_before,
@@ -138,20 +136,17 @@ fn plan_layer<'a, T: Tokenizer>(
         dropped: 0,
         cut_at: None,
         unit_tokens: match layer.content {
-            Content::DropWholeUnits(_) => {
-                let count = |unit: &&str| tokenizer.count(std::iter::once(*unit));
-                units.iter().map(count).collect()
-            }
+            Content::DropWholeUnits(_) => parts.iter().map(|unit| unit.count.alone).collect(),
             _ => Vec::new(),
         },
     };
     if units.is_empty() {
         plan.status = Status::Empty;
-        return (plan, whole);
+        return (plan, parts);
     }
     // An exact tokenizer may find no token in a text; a budget of 0 empties the layer all the same.
     if tokens_before <= layer.budget && layer.budget > 0 {
-        return (plan, whole);
+        return (plan, parts);
     }
 
     let (tokens, sent) = match layer.content {
@@ -159,18 +154,19 @@ fn plan_layer<'a, T: Tokenizer>(
         Content::DropWholeUnits(_) => {
             let (dropped, tokens) = match layer.budget {
                 0 => (units.len(), 0),
-                budget => tokenizer.fit_suffix(units, budget),
+                budget => tokenizer.fit_suffix(&parts, budget),
             };
             plan.dropped = dropped;
-            (tokens, joined(units.get(dropped..).unwrap_or_default()))
+            (tokens, parts.split_off(dropped.min(parts.len())))
         }
         Content::TruncateTail(_) => {
             let text = units.first().copied().unwrap_or_default();
-            let fit = tokenizer.fit_prefix(text, layer.budget);
-            match fit.and_then(|(cut, tokens)| Some((cut, tokens, text.get(..cut)?))) {
-                Some((cut, tokens, prefix)) => {
+            let cut = tokenizer.fit_prefix(text, layer.budget);
+            match cut.and_then(|cut| Some((cut, text.get(..cut)?))) {
+                Some((cut, prefix)) => {
                     plan.cut_at = Some(cut);
-                    (tokens, vec![prefix, MARKER])
+                    let sent = tokenizer.part([prefix, MARKER].concat());
+                    (sent.count.alone, vec![sent])
                 }
                 None => (0, Vec::new()),
             }
@@ -183,16 +179,4 @@ fn plan_layer<'a, T: Tokenizer>(
         Status::Trimmed
     };
     (plan, sent)
-}
-
-/// The units with a separator between each two.
-fn joined<'a>(units: &[&'a str]) -> Vec<&'a str> {
-    let mut pieces = Vec::with_capacity(units.len().saturating_mul(2));
-    for unit in units {
-        if !pieces.is_empty() {
-            pieces.push(SEPARATOR);
-        }
-        pieces.push(unit);
-    }
-    pieces
 }

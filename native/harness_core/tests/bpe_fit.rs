@@ -9,9 +9,9 @@
 )]
 
 use harness_core::boundary::at_or_before;
-use harness_core::bpe::{Bpe, Encoding};
+use harness_core::bpe::{Bpe, Counter, Encoding, Remembered};
 use harness_core::plan::{Content, Layer, MARKER, SEPARATOR, Status, plan};
-use harness_core::tokens::Tokenizer;
+use harness_core::tokens::{Part, Tokenizer};
 use proptest::prelude::*;
 use serde::Deserialize;
 use unicode_segmentation::UnicodeSegmentation;
@@ -33,7 +33,8 @@ struct Truncation {
 /// Where a text is cut by the plan of a layer, 0 when nothing of it is sent.
 fn cut(bpe: &'static Bpe, text: &str, budget: u64) -> usize {
     let content = Content::TruncateTail(text.as_bytes());
-    let plan = plan(&bpe, &[Layer { content, budget }]).unwrap();
+    let off = Remembered::new(0);
+    let plan = plan(&Counter::new(bpe, &off), &[Layer { content, budget }]).unwrap();
     let layer = &plan.layers[0];
     assert!(layer.tokens <= budget);
     assert_eq!(layer.tokens, plan.tokens);
@@ -98,6 +99,13 @@ fn hostile_text() -> impl Strategy<Value = String> {
         ".\n\n",
         "[",
         "ZWJ",
+        "/",
+        "!",
+        " ",
+        "\u{85}",
+        "\u{3000}",
+        "'s",
+        "Abc",
     ]);
     prop::collection::vec(part, 0..30).prop_map(|parts| parts.concat())
 }
@@ -126,7 +134,9 @@ proptest! {
     ) {
         let bpe = encoding.bpe().unwrap();
         let units: Vec<&str> = units.iter().map(String::as_str).filter(|unit| !unit.is_empty()).collect();
-        let (dropped, tokens) = (&bpe).fit_suffix(&units, budget);
+        let off = Remembered::new(0);
+        let counter = Counter::new(bpe, &off);
+        let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), budget);
         let count = |dropped: usize| bpe.count(&units[dropped..].join(SEPARATOR));
         prop_assert_eq!(tokens, count(dropped));
         prop_assert!(tokens <= budget);
@@ -136,11 +146,112 @@ proptest! {
     }
 
     #[test]
-    fn pieces_are_counted_as_one_text(parts in prop::collection::vec(hostile_text(), 0..6), encoding in encoding()) {
+    fn joined_parts_are_counted_as_one_text(
+        units in prop::collection::vec(prop_oneof![hostile_text(), ".{0,12}"], 0..10),
+        encoding in encoding(),
+    ) {
         let bpe = encoding.bpe().unwrap();
-        let whole = parts.concat();
-        prop_assert_eq!(Tokenizer::count(&bpe, parts.iter().map(String::as_str)), bpe.count(&whole));
+        let units: Vec<&str> = units.iter().map(String::as_str).filter(|unit| !unit.is_empty()).collect();
+        let off = Remembered::new(0);
+        let counter = Counter::new(bpe, &off);
+        let parts = parts(&counter, &units);
+        prop_assert_eq!(counter.joined(&parts), bpe.count(&units.join(SEPARATOR)));
+        for part in parts {
+            prop_assert_eq!(part.count.alone, bpe.count(&part.text));
+            prop_assert_eq!(part.count.followed, bpe.count(&format!("{}{SEPARATOR}", part.text)));
+        }
     }
+
+    #[test]
+    fn what_is_remembered_changes_no_plan(
+        layers in prop::collection::vec((prop::collection::vec("[a-z/\n ]{50,90}", 1..6), 0..60_u64, 0..3), 1..6),
+        capacity in 0..40_u64,
+        encoding in encoding(),
+    ) {
+        let layers: Vec<Layer<'_>> = layers.iter().map(|(units, budget, strategy)| Layer {
+            content: match strategy {
+                0 => Content::KeepOrDrop(units[0].as_bytes()),
+                1 => Content::TruncateTail(units[0].as_bytes()),
+                _ => Content::DropWholeUnits(units.iter().map(String::as_bytes).collect()),
+            },
+            budget: *budget,
+        }).collect();
+        let bpe = encoding.bpe().unwrap();
+        let (off, on) = (Remembered::new(0), Remembered::new(capacity));
+        let expected = plan(&Counter::new(bpe, &off), &layers);
+        for _ in 0..3 {
+            prop_assert_eq!(&plan(&Counter::new(bpe, &on), &layers), &expected);
+        }
+        prop_assert_eq!((off.info().entries, off.info().hits), (0, 0));
+        prop_assert!(on.info().entries <= capacity.next_multiple_of(32));
+    }
+}
+
+fn parts<'a>(counter: &Counter<'_>, units: &[&'a str]) -> Vec<Part<'a>> {
+    units.iter().map(|unit| counter.part(*unit)).collect()
+}
+
+#[test]
+fn what_was_counted_is_looked_up() {
+    let bpe = Encoding::O200kBase.bpe().unwrap();
+    let remembered = Remembered::new(1_000);
+    let counter = Counter::new(bpe, &remembered);
+    let texts: Vec<String> = (0..10)
+        .map(|n| format!("{n}: {}", "prices are net. ".repeat(8)))
+        .collect();
+    for text in &texts {
+        assert_eq!(counter.count(text).alone, bpe.count(text));
+    }
+    let info = remembered.info();
+    assert_eq!((info.hits, info.misses, info.entries), (0, 10, 10));
+    for text in &texts {
+        assert_eq!(counter.count(text).alone, bpe.count(text));
+    }
+    // The other encoding's counts are others.
+    let cl100k = Encoding::Cl100kBase.bpe().unwrap();
+    Counter::new(cl100k, &remembered).count(&texts[0]);
+    let info = remembered.info();
+    assert_eq!((info.hits, info.misses, info.entries), (10, 11, 11));
+
+    // A text that is too short to be worth it.
+    counter.count("prices are net");
+    assert_eq!(remembered.info(), info);
+
+    // A cut at one budget is not the cut at another.
+    let text = texts.concat();
+    for budget in [20, 30, 20] {
+        let cut = counter.fit_prefix(&text, budget).unwrap();
+        let sent = format!("{}{MARKER}", &text[..cut]);
+        assert!(bpe.count(&sent) <= budget && bpe.count(&sent) > budget - 4);
+    }
+    let info = remembered.info();
+    assert_eq!((info.hits, info.misses, info.entries), (11, 13, 13));
+
+    remembered.set_capacity(0);
+    assert_eq!(counter.count(&texts[0]).alone, bpe.count(&texts[0]));
+    let off = remembered.info();
+    assert_eq!((off.capacity, off.entries, off.hits), (0, 0, info.hits));
+    remembered.set_capacity(100);
+    counter.count(&texts[0]);
+    assert_eq!(
+        (remembered.info().capacity, remembered.info().entries),
+        (100, 1)
+    );
+}
+
+#[test]
+fn a_memory_is_bounded() {
+    let bpe = Encoding::O200kBase.bpe().unwrap();
+    let remembered = Remembered::new(1_000);
+    let counter = Counter::new(bpe, &remembered);
+    for n in 0..20_000 {
+        counter.count(&format!("{n:064}"));
+    }
+    assert!(
+        remembered.info().entries <= 1_000,
+        "{:?}",
+        remembered.info()
+    );
 }
 
 #[test]
@@ -150,9 +261,19 @@ fn ten_thousand_units_and_a_megabyte() {
         .map(|n| format!("Rule {n}: prices are net."))
         .collect();
     let units: Vec<&str> = rules.iter().map(String::as_str).collect();
-    let (dropped, tokens) = (&bpe).fit_suffix(&units, 8_000);
+    let off = Remembered::new(0);
+    let counter = Counter::new(bpe, &off);
+    let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), 8_000);
     assert!(tokens <= 8_000);
     assert!(bpe.count(&units[dropped - 1..].join(SEPARATOR)) > 8_000);
+
+    // Units that may each be one piece with the one before.
+    for unit in ["/", "\n", " ", "/usr/lib", " \n x"] {
+        let units = vec![unit; 10_000];
+        let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), 100);
+        assert_eq!(tokens, bpe.count(&units[dropped..].join(SEPARATOR)));
+        assert!(tokens <= 100 && bpe.count(&units[dropped - 1..].join(SEPARATOR)) > 100);
+    }
 
     for unit in ["a", " ", "\n", "^", "漢", "👩‍👩‍👧", "e\u{301}\u{301}", "🇧🇷"] {
         let text = unit.repeat(1_000_000 / unit.len());

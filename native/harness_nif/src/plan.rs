@@ -1,5 +1,5 @@
 use crate::tokens::{Tokenizer, vocabulary_error};
-use harness_core::bpe::Encoding;
+use harness_core::bpe::{Counter, Encoding, Remembered};
 use harness_core::plan::{Content, Layer, LayerPlan, MARKER, NotUtf8, SEPARATOR, Status, plan};
 use harness_core::tokens::Approximate;
 use rustler::{Atom, Binary, Encoder, Env, Error, NifResult, Term};
@@ -49,7 +49,10 @@ fn make<'a>(
     layers: Vec<LayerTerm<'a>>,
 ) -> NifResult<Term<'a>> {
     let layers: Vec<Layer<'a>> = layers.into_iter().map(decode).collect::<NifResult<_>>()?;
-    let exactly = |encoding: Encoding| encoding.bpe().map(|bpe| plan(&bpe, &layers));
+    let exactly = |encoding: Encoding| {
+        let bpe = encoding.bpe()?;
+        Ok(plan(&Counter::new(bpe, Remembered::shared()), &layers))
+    };
     let planned = match tokenizer {
         Tokenizer::Approximate => Ok(plan(&Approximate, &layers)),
         Tokenizer::Cl100kBase => exactly(Encoding::Cl100kBase),

@@ -1,5 +1,6 @@
-use harness_core::bpe::{self, Encoding};
-use rustler::{Binary, Encoder, Env, NifUnitEnum, Term};
+use harness_core::bpe::{self, Counter, Encoding, Remembered};
+use harness_core::tokens::Tokenizer as _;
+use rustler::{Atom, Binary, Encoder, Env, NifUnitEnum, Term};
 
 mod atoms {
     rustler::atoms! { ok, error, not_utf8, vocabulary }
@@ -62,7 +63,24 @@ fn count<'a>(env: Env<'a>, encoding: Exact, text: &[u8]) -> Term<'a> {
         }
     };
     match Encoding::from(encoding).bpe() {
-        Ok(bpe) => (atoms::ok(), bpe.count(text)).encode(env),
+        Ok(bpe) => {
+            let counter = Counter::new(bpe, Remembered::shared());
+            (atoms::ok(), counter.count(text).alone).encode(env)
+        }
         Err(error) => vocabulary_error(env, &error),
     }
+}
+
+/// How many results are remembered from now on; 0 turns it off.
+#[rustler::nif(schedule = "DirtyCpu")]
+fn tokens_remember(capacity: u64) -> Atom {
+    Remembered::shared().set_capacity(capacity);
+    atoms::ok()
+}
+
+/// `{capacity, entries, hits, misses}`
+#[rustler::nif]
+fn tokens_remembered() -> (u64, u64, u64, u64) {
+    let info = Remembered::shared().info();
+    (info.capacity, info.entries, info.hits, info.misses)
 }

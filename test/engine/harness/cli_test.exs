@@ -59,10 +59,17 @@ defmodule Engine.Harness.CLITest do
   test "counts by the tokenizer that is asked for" do
     workspace = workspace!(%{"README.md" => "Hello, world!"})
     assert {0, out, ""} = run(["debug", workspace, "--tokenizer", "o200k_base"])
-    assert out =~ "tokenizer  {Engine.Harness.Tokenizer.Bpe, [encoding: :o200k_base]}\n"
+    assert out =~ ~r/^tokenizer  o200k_base \(exact, \d\.\d\d bytes per token\)$/m
     refute out =~ "~"
     assert {0, out, ""} = run(["debug", workspace, "--tokenizer", "approximate"])
     assert out =~ "~"
+
+    assert {0, out, ""} =
+             run(["debug", workspace, "--compare", "cl100k_base", "--compare", "approximate"])
+
+    # "# README.md\n\n> Hello, world!" is 28 bytes.
+    assert out =~ ~r/^layer .* units  cl100k_base  bytes\/4$/m
+    assert out =~ ~r/^project_context .*  ~7 .* kept +\d+ +~7$/m
   end
 
   test "lists what there is" do
@@ -92,6 +99,8 @@ defmodule Engine.Harness.CLITest do
           {["debug", "--agent"], "option --agent needs a value"},
           {["debug", "--tokenizer", "gpt"],
            ~s(--tokenizer "gpt" is not one of approximate, o200k_base, cl100k_base)},
+          {["debug", "--compare", "gpt"],
+           ~s(--compare "gpt" is not one of approximate, o200k_base, cl100k_base)},
           {["debug", "a", "b"], ~s(one workspace at a time, got also "b")},
           {["debug", "--budget", "identity"], ~s(--budget "identity" #{budget})},
           {["debug", "--budget", "identity=-1"], ~s(--budget "identity=-1" #{budget})},

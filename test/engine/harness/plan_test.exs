@@ -9,7 +9,6 @@ defmodule Engine.Harness.PlanTest do
 
   doctest Boundary
   doctest Engine.Harness.Escape
-  doctest Tokenizer
   doctest Tokenizer.Approximate
 
   defp tokenizer!(spec) do

@@ -4,61 +4,124 @@
 //! than their sum. So nothing is concluded from sums; they only say where to look, and what is
 //! kept was counted as it will be sent.
 
-use super::Bpe;
+use std::ops::Range;
+
+use super::{Bpe, Remembered};
 use crate::boundary;
 use crate::plan::{MARKER, SEPARATOR};
-use crate::tokens::Tokenizer;
+use crate::tokens::{Count, Part, Tokenizer};
 
-impl Tokenizer for &Bpe {
-    fn count<'a>(&self, mut pieces: impl Iterator<Item = &'a str>) -> u64 {
-        let Some(first) = pieces.next() else {
-            return 0;
-        };
-        match pieces.next() {
-            None => Bpe::count(self, first),
-            Some(second) => {
-                let mut text = String::from(first);
-                text.push_str(second);
-                text.extend(pieces);
-                Bpe::count(self, &text)
-            }
-        }
+/// Counts with a table, and remembers what was counted.
+#[derive(Clone, Copy)]
+pub struct Counter<'a> {
+    bpe: &'a Bpe,
+    remembered: &'a Remembered,
+}
+
+impl<'a> Counter<'a> {
+    /// A counter with a memory of the caller's choice; `Remembered::shared()` is the process's.
+    pub fn new(bpe: &'a Bpe, remembered: &'a Remembered) -> Self {
+        Self { bpe, remembered }
+    }
+}
+
+impl Tokenizer for Counter<'_> {
+    fn count(&self, text: &str) -> Count {
+        let encoding = self.bpe.encoding();
+        self.remembered
+            .count(encoding, text, || self.bpe.count_and_followed(text))
     }
 
-    fn fit_suffix(&self, units: &[&str], budget: u64) -> (usize, u64) {
-        let joined = units.join(SEPARATOR);
-        let mut starts = Vec::with_capacity(units.len());
-        let mut start: usize = 0;
-        for unit in units {
-            starts.push(start);
-            start = start
-                .saturating_add(unit.len())
-                .saturating_add(SEPARATOR.len());
-        }
-        // The tokens of what is left when so many units are dropped, if it fits.
-        let rest = |dropped: usize| match starts.get(dropped) {
-            Some(&start) => self.count_up_to(joined.get(start..)?, budget),
-            None => Some(0),
-        };
+    fn joined(&self, parts: &[Part<'_>]) -> u64 {
+        let groups = groups(parts).map(|group| self.group(parts, group));
+        groups.fold(0, u64::saturating_add)
+    }
 
-        // Where the sum of the units says that it ends, a separator being a token mostly.
-        let mut guess = units.len();
+    fn fit_suffix(&self, units: &[Part<'_>], budget: u64) -> (usize, u64) {
         let mut sum: u64 = 0;
-        for unit in units.iter().rev() {
-            sum = sum.saturating_add(Bpe::count(self, unit)).saturating_add(1);
-            if sum > budget {
-                break;
+        for group in groups(units).collect::<Vec<_>>().into_iter().rev() {
+            let (start, end) = (group.start, group.end);
+            let more = sum.saturating_add(self.group(units, group));
+            if more <= budget {
+                sum = more;
+                continue;
             }
-            guess = guess.saturating_sub(1);
+            // Its last units may fit without its first ones.
+            let room = budget.saturating_sub(sum);
+            let rest = |dropped: usize| match start.saturating_add(dropped) {
+                first if first < end => {
+                    let text = join(units, first..end);
+                    self.bpe.count_up_to(&text, room)
+                }
+                _ => Some(0),
+            };
+            let (dropped, tokens) = first_that_fits(rest, end.saturating_sub(start));
+            return (start.saturating_add(dropped), sum.saturating_add(tokens));
         }
-        first_that_fits(rest, guess, units.len())
+        (0, sum)
     }
 
-    fn fit_prefix(&self, text: &str, budget: u64) -> Option<(usize, u64)> {
+    fn fit_prefix(&self, text: &str, budget: u64) -> Option<usize> {
+        let encoding = self.bpe.encoding();
+        self.remembered
+            .cut(encoding, text, budget, || self.bpe.fit_prefix(text, budget))
+    }
+}
+
+impl Counter<'_> {
+    /// The tokens of the units of a group, with the separator after it if something follows.
+    fn group(&self, parts: &[Part<'_>], group: Range<usize>) -> u64 {
+        let last = group.end == parts.len();
+        match parts.get(group.clone()) {
+            Some([part]) if last => part.count.alone,
+            Some([part]) => part.count.followed,
+            _ => self.bpe.count(&join(parts, group)),
+        }
+    }
+}
+
+/// The parts in groups: tokens never cross from one group into the next, so that their sum is
+/// exact. Mostly each part is a group of its own.
+fn groups(parts: &[Part<'_>]) -> impl Iterator<Item = Range<usize>> {
+    let mut start: usize = 0;
+    std::iter::from_fn(move || {
+        let next = start.saturating_add(1);
+        let more = parts.get(next..)?;
+        let inner = more.iter().take_while(|part| !begins_a_piece(&part.text));
+        let group = start..next.saturating_add(inner.count());
+        start = group.end;
+        Some(group)
+    })
+}
+
+/// Whether a piece surely begins with the text when a separator is before it. White space up to
+/// the last line break of a run, and slashes after line breaks, may belong to what is before.
+fn begins_a_piece(text: &str) -> bool {
+    let rest = text.trim_start();
+    let white = text.get(..text.len().saturating_sub(rest.len()));
+    !rest.is_empty() && !text.starts_with('/') && !white.unwrap_or_default().contains(['\r', '\n'])
+}
+
+/// Some of the parts as they stand in what is sent: followed by a separator if another follows.
+fn join(parts: &[Part<'_>], range: Range<usize>) -> String {
+    let end = range.end;
+    let mut text = String::new();
+    for part in parts.get(range).unwrap_or_default() {
+        if !text.is_empty() {
+            text.push_str(SEPARATOR);
+        }
+        text.push_str(&part.text);
+    }
+    if end < parts.len() {
+        text.push_str(SEPARATOR);
+    }
+    text
+}
+
+impl Bpe {
+    fn fit_prefix(&self, text: &str, budget: u64) -> Option<usize> {
         // A prefix and the marker cost at most 1 more than their sum.
-        let room = budget
-            .saturating_sub(Bpe::count(self, MARKER))
-            .saturating_sub(1);
+        let room = budget.saturating_sub(self.count(MARKER)).saturating_sub(1);
         let mut sent = String::new();
         let mut cut = self.first_over(text, room);
         // Every prefix that is surely short enough lies before `cut`, so the first that fits from
@@ -67,16 +130,14 @@ impl Tokenizer for &Bpe {
             sent.clear();
             sent.push_str(text.get(..cut)?);
             sent.push_str(MARKER);
-            if let Some(tokens) = self.count_up_to(&sent, budget) {
-                return Some((cut, tokens));
+            if self.count_up_to(&sent, budget).is_some() {
+                return Some(cut);
             }
             cut = before(text, cut);
         }
         None
     }
-}
 
-impl Bpe {
     /// A boundary whose prefix costs more than `limit`, while that of the boundary before it does
     /// not; the text's end if no prefix does.
     fn first_over(&self, text: &str, limit: u64) -> usize {
@@ -90,7 +151,7 @@ impl Bpe {
         let mut over = text.len();
         let mut sum: u64 = 0;
         for piece in self.pieces(text) {
-            sum = sum.saturating_add(Bpe::count(self, piece));
+            sum = sum.saturating_add(self.count(piece));
             let next = within.saturating_add(piece.len());
             let end = boundary::at_or_before(text.as_bytes(), next);
             if sum > limit && is_over(end) {
@@ -135,48 +196,19 @@ fn after(text: &str, within: usize, over: usize) -> Option<usize> {
         .find(|&end| end > within)
 }
 
-/// The number of units to drop, next to `guess`, at which the rest fits while one unit more would
-/// not. With all `units` dropped it fits.
-fn first_that_fits(
-    rest: impl Fn(usize) -> Option<u64>,
-    guess: usize,
-    units: usize,
-) -> (usize, u64) {
-    // Away from the guess in growing steps, until one end fits and the other does not.
-    let (mut over, mut fits);
+/// The smallest number of units to drop that fits while one unit less does not, from the end on:
+/// dropping all of them costs nothing, and dropping none does not fit.
+fn first_that_fits(rest: impl Fn(usize) -> Option<u64>, units: usize) -> (usize, u64) {
+    let mut fits = (units, 0);
+    let mut over: usize = 0;
     let mut step: usize = 1;
-    match rest(guess) {
-        Some(tokens) => {
-            fits = (guess, tokens);
-            loop {
-                let Some(next) = fits.0.checked_sub(1) else {
-                    return fits;
-                };
-                let next = next.saturating_sub(step.saturating_sub(1));
-                match rest(next) {
-                    Some(tokens) => fits = (next, tokens),
-                    None => {
-                        over = next;
-                        break;
-                    }
-                }
-                step = step.saturating_mul(2);
-            }
+    // In growing steps, since what fits is short and each look costs up to the budget.
+    while let Some(next) = fits.0.checked_sub(step).filter(|next| *next > over) {
+        match rest(next) {
+            Some(tokens) => fits = (next, tokens),
+            None => over = next,
         }
-        None => {
-            over = guess;
-            loop {
-                let next = over.saturating_add(step).min(units);
-                match rest(next) {
-                    Some(tokens) => {
-                        fits = (next, tokens);
-                        break;
-                    }
-                    None => over = next,
-                }
-                step = step.saturating_mul(2);
-            }
-        }
+        step = step.saturating_mul(2);
     }
     while fits.0.saturating_sub(over) > 1 {
         let middle = over.midpoint(fits.0);

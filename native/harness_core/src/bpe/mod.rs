@@ -18,7 +18,8 @@
 //! - `split` cuts the text into pieces, by hand-written code over `classes`;
 //! - `recent` knows the counts of short pieces that were seen a moment ago: most of them;
 //! - `merge` finds the tokens of the others, in linear time, with the `trie` of all tokens;
-//! - `vocabulary` makes these tables and checks the data they are made from.
+//! - `vocabulary` makes these tables and checks the data they are made from;
+//! - `fit` finds what fits a budget, and `remembered` what it has found before.
 
 mod borders;
 mod categories;
@@ -26,6 +27,7 @@ mod classes;
 mod fit;
 mod merge;
 mod recent;
+mod remembered;
 mod split;
 mod trie;
 mod vocabulary;
@@ -35,10 +37,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+pub use fit::Counter;
+pub use remembered::{Info, Remembered};
+
 use classes::Classes;
 use merge::Merges;
 use recent::{MEDIUM, MediumPieces, Recent, SHORT, ShortPieces};
 use split::Splitter;
+
+use crate::plan::SEPARATOR;
+use crate::tokens::Count;
 
 /// The longest token of either vocabulary, in bytes: so `n` tokens are at most `128 * n` bytes.
 const LONGEST: usize = 128;
@@ -155,6 +163,14 @@ impl Bpe {
         })
     }
 
+    /// The number of tokens of `text`, and with a separator after it: only the last pieces differ.
+    pub(crate) fn count_and_followed(&self, text: &str) -> Count {
+        self.with_recent(|recent| match self.encoding {
+            Encoding::Cl100kBase => self.count_and_followed_in::<false>(recent, text),
+            Encoding::O200kBase => self.count_and_followed_in::<true>(recent, text),
+        })
+    }
+
     /// The number of tokens of `text` if it is at most `limit`, else `None`. Stops soon after the
     /// limit, so it costs no more for a text of any length.
     pub fn count_up_to(&self, text: &str, limit: u64) -> Option<u64> {
@@ -256,6 +272,30 @@ impl Bpe {
             start = end;
         }
         count
+    }
+
+    #[allow(clippy::arithmetic_side_effects, reason = "at most one token a byte")]
+    fn count_and_followed_in<const O200K: bool>(&self, recent: &mut Recent, text: &str) -> Count {
+        let splitter = Splitter::<O200K>::new(text, self.classes);
+        // White space at the end goes on into the separator, and so may the last piece.
+        let ink = text.trim_end().len();
+        let mut count = 0;
+        let mut start = 0;
+        while start < ink {
+            let end = splitter.piece_end(start);
+            if end > ink || end == text.len() {
+                break;
+            }
+            count += self.count_piece(recent, text.as_bytes(), start, end);
+            start = end;
+        }
+        let mut last = text.get(start..).unwrap_or_default().to_owned();
+        let alone = count + self.count_in::<O200K>(recent, &last);
+        last.push_str(SEPARATOR);
+        Count {
+            alone,
+            followed: count + self.count_in::<O200K>(recent, &last),
+        }
     }
 
     #[allow(clippy::arithmetic_side_effects, reason = "at most one token a byte")]

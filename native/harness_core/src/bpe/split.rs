@@ -19,7 +19,7 @@
 //! `tests/bpe_split.rs` runs these very expressions through a general engine as the oracle.
 //!
 //! Splitting has no memory: what a piece is depends on the text from its start on, never on what
-//! is before it. Some pieces depend on what comes after them; [`Splitter::seen`] says how far.
+//! is before it. Some pieces depend on what comes after them.
 
 // Positions stay within the text (every step is a `get` or the length of a character just seen),
 // so sums of them can't overflow.

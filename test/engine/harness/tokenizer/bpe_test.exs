@@ -33,12 +33,8 @@ defmodule Engine.Harness.Tokenizer.BpeTest do
         assembly = PromptAssembler.assemble!([project_context: text], opts)
         layer = Enum.find(assembly.layers, &(&1.name == :project_context))
 
-        assert layer.tokens ==
-                 Tokenizer.count(
-                   %Tokenizer{module: Bpe, prepared: encoding, estimated: false},
-                   layer.text
-                 )
-
+        {:ok, tokenizer} = Tokenizer.new({Bpe, encoding: encoding})
+        assert layer.tokens == Tokenizer.count(tokenizer, layer.text)
         assert layer.tokens <= budget
         assert (layer.cut_at || 0) >= least
         refute layer.estimated
@@ -57,6 +53,21 @@ defmodule Engine.Harness.Tokenizer.BpeTest do
       |> Task.await_many(60_000)
 
     assert Enum.uniq(counts) == [expected]
+  end
+
+  test "a text that was counted is looked up from then on" do
+    text = "The nonce of this test is #{inspect(make_ref())}. " <> String.duplicate("net ", 20)
+    before = Tokenizer.cache_info()
+    count = Bpe.count(text, :cl100k_base)
+    between = Tokenizer.cache_info()
+    assert Bpe.count(text, :cl100k_base) == count
+    later = Tokenizer.cache_info()
+
+    # Other tests count at the same time.
+    assert between.misses > before.misses
+    assert later.hits > between.hits
+    assert later.entries <= later.capacity
+    assert later.capacity == 65_536
   end
 
   test "text that is not UTF-8 is named" do
