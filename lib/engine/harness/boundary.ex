@@ -33,6 +33,27 @@ defmodule Engine.Harness.Boundary do
   end
 
   @doc """
+  The end of the last line that ends at or before a boundary, its line break (`\\n`, `\\r\\n` or `\\r`)
+  included; 0 where none does.
+
+      iex> Engine.Harness.Boundary.line_at_or_before("one\\r\\ntwo\\nthree", 8)
+      5
+      iex> Engine.Harness.Boundary.line_at_or_before("one", 3)
+      0
+  """
+  @spec line_at_or_before(String.t(), non_neg_integer) :: non_neg_integer
+  def line_at_or_before(text, boundary)
+      when is_binary(text) and is_integer(boundary) and boundary >= 0 do
+    boundary = min(boundary, byte_size(text))
+
+    if is_small(byte_size(text)) do
+      Native.boundary_line_at_or_before(text, boundary)
+    else
+      Native.boundary_line_at_or_before_dirty(text, boundary)
+    end
+  end
+
+  @doc """
   The byte offset at which a binary stops being UTF-8, or `nil` where all of it is.
 
       iex> Engine.Harness.Boundary.invalid_at("caf\\xE9")

@@ -20,6 +20,8 @@ defmodule Engine.Harness.Native do
 
   def boundary_at_or_before(_text, _offset), do: not_loaded()
   def boundary_at_or_before_dirty(_text, _offset), do: not_loaded()
+  def boundary_line_at_or_before(_text, _boundary), do: not_loaded()
+  def boundary_line_at_or_before_dirty(_text, _boundary), do: not_loaded()
   def boundary_invalid_at(_text), do: not_loaded()
   def boundary_invalid_at_dirty(_text), do: not_loaded()
 
@@ -29,8 +31,13 @@ defmodule Engine.Harness.Native do
   def instruction_files_load(_workspace, _options), do: not_loaded()
   def instruction_files_unchanged(_workspace, _options, _snapshot), do: not_loaded()
 
-  def plan_make(_tokenizer, _layers), do: not_loaded()
-  def plan_make_dirty(_tokenizer, _layers), do: not_loaded()
+  def markdown_cuts(_text, _near, _far), do: not_loaded()
+  def markdown_cuts_dirty(_text, _near, _far), do: not_loaded()
+  def markdown_closing(_text, _cut), do: not_loaded()
+  def markdown_closing_dirty(_text, _cut), do: not_loaded()
+
+  def plan_make(_tokenizer, _layers, _total), do: not_loaded()
+  def plan_make_dirty(_tokenizer, _layers, _total), do: not_loaded()
   def plan_separator, do: not_loaded()
   def plan_marker, do: not_loaded()
 

@@ -54,6 +54,23 @@ pub fn at_or_before(text: &[u8], offset: usize) -> usize {
     }
 }
 
+/// The end of the last line that ends at or before a boundary, its line break (`\n`, `\r\n` or `\r`)
+/// included; 0 where none does.
+///
+/// ```
+/// use harness_core::boundary::line_at_or_before;
+///
+/// assert_eq!(line_at_or_before(b"one\r\ntwo\nthree", 8), 5);
+/// assert_eq!(line_at_or_before(b"one", 3), 0);
+/// ```
+pub fn line_at_or_before(text: &[u8], boundary: usize) -> usize {
+    let before = text.get(..boundary).unwrap_or(text);
+    let last = before
+        .iter()
+        .rposition(|byte| matches!(byte, b'\n' | b'\r'));
+    last.map_or(0, |at| at.saturating_add(1))
+}
+
 /// The offset of the first byte that is not part of a code point, or `None` where all is UTF-8.
 pub fn invalid_at(text: &[u8]) -> Option<usize> {
     Some(str::from_utf8(text).err()?.valid_up_to())

@@ -5,16 +5,17 @@
 //! where a text is cut and how many units are dropped. Whoever holds the text makes the slices.
 //!
 //! ```
-//! use harness_core::plan::{plan, Content, Layer, Status};
+//! use harness_core::plan::{plan, Content, Layer, Status, Total};
 //! use harness_core::tokens::Approximate;
 //!
 //! let rules: Vec<&[u8]> = vec![b"oldest rule", b"middle rule", b"newest rule"];
-//! let layer = Layer { content: Content::DropWholeUnits(rules), budget: 6 };
-//! let plan = plan(&Approximate, &[layer])?;
+//! let content = Content::DropWholeUnits { units: rules, step: None };
+//! let layer = Layer { content, budget: 6 };
+//! let plan = plan(&Approximate, &[layer], &Total::UNLIMITED)?;
 //! assert_eq!(plan.layers[0].status, Status::Trimmed);
 //! assert_eq!(plan.layers[0].dropped, 1);
 //! assert_eq!(plan.layers[0].tokens, 6);
-//! # Ok::<(), harness_core::plan::NotUtf8>(())
+//! # Ok::<(), harness_core::plan::Error>(())
 //! ```
 #![cfg_attr(
     test,
@@ -31,5 +32,6 @@ pub mod boundary;
 pub mod bpe;
 pub mod escape;
 pub mod instruction_files;
+pub mod markdown;
 pub mod plan;
 pub mod tokens;

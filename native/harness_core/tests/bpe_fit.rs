@@ -10,7 +10,7 @@
 
 use harness_core::boundary::at_or_before;
 use harness_core::bpe::{Bpe, Counter, Encoding, Remembered};
-use harness_core::plan::{Content, Layer, MARKER, SEPARATOR, Status, plan};
+use harness_core::plan::{At, Content, Layer, MARKER, SEPARATOR, Status, Total, plan};
 use harness_core::tokens::{Part, Tokenizer};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -32,13 +32,21 @@ struct Truncation {
 
 /// Where a text is cut by the plan of a layer, 0 when nothing of it is sent.
 fn cut(bpe: &'static Bpe, text: &str, budget: u64) -> usize {
-    let content = Content::TruncateTail(text.as_bytes());
+    let content = Content::TruncateTail {
+        text: text.as_bytes(),
+        at: At::Grapheme,
+    };
     let off = Remembered::new(0);
-    let plan = plan(&Counter::new(bpe, &off), &[Layer { content, budget }]).unwrap();
+    let plan = plan(
+        &Counter::new(bpe, &off),
+        &[Layer { content, budget }],
+        &Total::UNLIMITED,
+    )
+    .unwrap();
     let layer = &plan.layers[0];
     assert!(layer.tokens <= budget);
     assert_eq!(layer.tokens, plan.tokens);
-    match (layer.status, layer.cut_at) {
+    match (layer.status, layer.cut.map(|cut| cut.at)) {
         (Status::Empty | Status::Kept, None) => text.len(),
         (Status::Dropped, None) => 0,
         (Status::Trimmed, Some(cut)) => {
@@ -136,7 +144,7 @@ proptest! {
         let units: Vec<&str> = units.iter().map(String::as_str).filter(|unit| !unit.is_empty()).collect();
         let off = Remembered::new(0);
         let counter = Counter::new(bpe, &off);
-        let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), budget);
+        let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), budget, 0);
         let count = |dropped: usize| bpe.count(&units[dropped..].join(SEPARATOR));
         prop_assert_eq!(tokens, count(dropped));
         prop_assert!(tokens <= budget);
@@ -171,16 +179,16 @@ proptest! {
         let layers: Vec<Layer<'_>> = layers.iter().map(|(units, budget, strategy)| Layer {
             content: match strategy {
                 0 => Content::KeepOrDrop(units[0].as_bytes()),
-                1 => Content::TruncateTail(units[0].as_bytes()),
-                _ => Content::DropWholeUnits(units.iter().map(String::as_bytes).collect()),
+                1 => Content::TruncateTail { text: units[0].as_bytes(), at: At::Grapheme },
+                _ => Content::DropWholeUnits { units: units.iter().map(String::as_bytes).collect(), step: None },
             },
             budget: *budget,
         }).collect();
         let bpe = encoding.bpe().unwrap();
         let (off, on) = (Remembered::new(0), Remembered::new(capacity));
-        let expected = plan(&Counter::new(bpe, &off), &layers);
+        let expected = plan(&Counter::new(bpe, &off), &layers, &Total::UNLIMITED);
         for _ in 0..3 {
-            prop_assert_eq!(&plan(&Counter::new(bpe, &on), &layers), &expected);
+            prop_assert_eq!(&plan(&Counter::new(bpe, &on), &layers, &Total::UNLIMITED), &expected);
         }
         prop_assert_eq!((off.info().entries, off.info().hits), (0, 0));
         prop_assert!(on.info().entries <= capacity.next_multiple_of(32));
@@ -220,7 +228,7 @@ fn what_was_counted_is_looked_up() {
     // A cut at one budget is not the cut at another.
     let text = texts.concat();
     for budget in [20, 30, 20] {
-        let cut = counter.fit_prefix(&text, budget).unwrap();
+        let cut = counter.fit_prefix(&text, budget, MARKER).unwrap();
         let sent = format!("{}{MARKER}", &text[..cut]);
         assert!(bpe.count(&sent) <= budget && bpe.count(&sent) > budget - 4);
     }
@@ -263,14 +271,14 @@ fn ten_thousand_units_and_a_megabyte() {
     let units: Vec<&str> = rules.iter().map(String::as_str).collect();
     let off = Remembered::new(0);
     let counter = Counter::new(bpe, &off);
-    let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), 8_000);
+    let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), 8_000, 0);
     assert!(tokens <= 8_000);
     assert!(bpe.count(&units[dropped - 1..].join(SEPARATOR)) > 8_000);
 
     // Units that may each be one piece with the one before.
     for unit in ["/", "\n", " ", "/usr/lib", " \n x"] {
         let units = vec![unit; 10_000];
-        let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), 100);
+        let (dropped, tokens) = counter.fit_suffix(&parts(&counter, &units), 100, 0);
         assert_eq!(tokens, bpe.count(&units[dropped..].join(SEPARATOR)));
         assert!(tokens <= 100 && bpe.count(&units[dropped - 1..].join(SEPARATOR)) > 100);
     }

@@ -7,7 +7,8 @@
     clippy::panic
 )]
 
-use harness_core::plan::{Content, Layer, MARKER, NotUtf8, Plan, SEPARATOR, Status, plan};
+use harness_core::markdown::closing;
+use harness_core::plan::{self, At, Content, Error, Layer, MARKER, Plan, SEPARATOR, Status, Total};
 use harness_core::tokens::Approximate;
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -57,8 +58,22 @@ const LAYERS: [&str; 5] = [
     "task_state",
 ];
 
+fn plan(tokenizer: &Approximate, layers: &[Layer<'_>]) -> Result<Plan, Error> {
+    plan::plan(tokenizer, layers, &Total::UNLIMITED)
+}
+
 fn units(units: &[String]) -> Content<'_> {
-    Content::DropWholeUnits(units.iter().map(String::as_bytes).collect())
+    Content::DropWholeUnits {
+        units: units.iter().map(String::as_bytes).collect(),
+        step: None,
+    }
+}
+
+fn text(text: &[u8]) -> Content<'_> {
+    Content::TruncateTail {
+        text,
+        at: At::Grapheme,
+    }
 }
 
 /// The texts of the layers that a plan makes: what the BEAM does with sub-binaries.
@@ -69,11 +84,11 @@ fn texts(layers: &[Layer<'_>], plan: &Plan) -> Vec<String> {
         .map(|(layer, plan)| match (&layer.content, plan.status) {
             (_, Status::Empty | Status::Dropped) => String::new(),
             (Content::KeepOrDrop(bytes), _) => text(bytes),
-            (Content::TruncateTail(bytes), _) => match plan.cut_at {
-                Some(cut) => text(&bytes[..cut]) + MARKER,
+            (Content::TruncateTail { text: bytes, .. }, _) => match plan.cut {
+                Some(cut) => text(&bytes[..cut.at]) + &closing(bytes, cut) + MARKER,
                 None => text(bytes),
             },
-            (Content::DropWholeUnits(units), _) => {
+            (Content::DropWholeUnits { units, .. }, _) => {
                 let units = units.iter().filter(|unit| !unit.is_empty());
                 let kept: Vec<String> = units.skip(plan.dropped).map(|unit| text(unit)).collect();
                 kept.join(SEPARATOR)
@@ -103,7 +118,7 @@ fn trimming_cases() {
             .zip([
                 Content::KeepOrDrop(contents.identity.as_bytes()),
                 units(&contents.instruction_files),
-                Content::TruncateTail(contents.project_context.as_bytes()),
+                text(contents.project_context.as_bytes()),
                 units(&contents.business_rules),
                 units(&contents.task_state),
             ])
@@ -127,7 +142,7 @@ fn trimming_cases() {
                 "{at}"
             );
             assert_eq!(layer.dropped, expected.dropped_units, "{at}");
-            assert_eq!(layer.cut_at, expected.cut_at, "{at}");
+            assert_eq!(layer.cut.map(|cut| cut.at), expected.cut_at, "{at}");
         }
         assert_eq!(prompt(&texts), case.expected.prompt, "{}", case.name);
         assert_eq!(plan.tokens, case.expected.tokens, "{}", case.name);
@@ -138,15 +153,18 @@ fn trimming_cases() {
 fn text_that_is_not_utf8_is_named() {
     let latin1 = b"caf\xe9";
     let error = |content| plan(&Approximate, &[Layer { content, budget: 9 }]).unwrap_err();
-    let at = |unit| NotUtf8 {
+    let at = |unit| Error::NotUtf8 {
         layer: 0,
         unit,
         offset: 3,
     };
     assert_eq!(error(Content::KeepOrDrop(latin1)), at(0));
-    assert_eq!(error(Content::TruncateTail(latin1)), at(0));
+    assert_eq!(error(text(latin1)), at(0));
     assert_eq!(
-        error(Content::DropWholeUnits(vec![b"ok", b"", latin1])),
+        error(Content::DropWholeUnits {
+            units: vec![b"ok", b"", latin1],
+            step: None
+        }),
         at(2)
     );
 
@@ -155,13 +173,13 @@ fn text_that_is_not_utf8_is_named() {
         budget: 9,
     };
     let bad = Layer {
-        content: Content::TruncateTail(latin1),
+        content: text(latin1),
         budget: 9,
     };
     let error = plan(&Approximate, &[good, bad]).unwrap_err();
     assert_eq!(
         error,
-        NotUtf8 {
+        Error::NotUtf8 {
             layer: 1,
             unit: 0,
             offset: 3
@@ -176,7 +194,12 @@ fn a_code_point_that_ends_early_is_not_utf8_where_it_starts() {
         content: Content::KeepOrDrop(b"a\xe6\xbc"),
         budget: 9,
     };
-    assert_eq!(plan(&Approximate, &[layer]).unwrap_err().offset, 1);
+    let error = Error::NotUtf8 {
+        layer: 0,
+        unit: 0,
+        offset: 1,
+    };
+    assert_eq!(plan(&Approximate, &[layer]).unwrap_err(), error);
 }
 
 fn tokens(bytes: usize) -> u64 {
@@ -206,14 +229,10 @@ fn one(content: Content<'_>, budget: u64) -> (Vec<Layer<'_>>, Plan) {
     (layers, plan)
 }
 
-fn bytes(units: &[String]) -> Content<'_> {
-    Content::DropWholeUnits(units.iter().map(String::as_bytes).collect())
-}
-
 proptest! {
     #[test]
     fn a_cut_text_is_the_longest_prefix_that_fits(text in hostile_text(), budget in 0..120_u64) {
-        let (layers, plan) = one(Content::TruncateTail(text.as_bytes()), budget);
+        let (layers, plan) = one(self::text(text.as_bytes()), budget);
         let sent = &texts(&layers, &plan)[0];
         let layer = &plan.layers[0];
         prop_assert_eq!(layer.tokens, tokens(sent.len()));
@@ -233,11 +252,11 @@ proptest! {
 
     #[test]
     fn what_is_sent_fits_and_is_sent_whole_the_next_time(text in hostile_text(), budget in 0..120_u64) {
-        let (layers, plan) = one(Content::TruncateTail(text.as_bytes()), budget);
+        let (layers, plan) = one(self::text(text.as_bytes()), budget);
         let sent = texts(&layers, &plan).remove(0);
-        let (layers, plan) = one(Content::TruncateTail(sent.as_bytes()), budget);
+        let (layers, plan) = one(self::text(sent.as_bytes()), budget);
         prop_assert_eq!(&texts(&layers, &plan)[0], &sent);
-        prop_assert_eq!(plan.layers[0].cut_at, None);
+        prop_assert_eq!(plan.layers[0].cut, None);
     }
 
     #[test]
@@ -248,12 +267,12 @@ proptest! {
         more in 0..40_u64,
     ) {
         let cut = |budget| {
-            let (layers, plan) = one(Content::TruncateTail(text.as_bytes()), budget);
+            let (layers, plan) = one(self::text(text.as_bytes()), budget);
             let sent = texts(&layers, &plan).remove(0);
-            plan.layers[0].cut_at.unwrap_or(sent.len())
+            plan.layers[0].cut.map_or(sent.len(), |cut| cut.at)
         };
         prop_assert!(cut(budget) <= cut(budget + more));
-        let dropped = |budget| one(bytes(&units), budget).1.layers[0].dropped;
+        let dropped = |budget| one(self::units(&units), budget).1.layers[0].dropped;
         prop_assert!(dropped(budget) >= dropped(budget + more));
     }
 
@@ -262,7 +281,7 @@ proptest! {
         units in prop::collection::vec(hostile_text(), 0..12),
         budget in 0..200_u64,
     ) {
-        let (layers, plan) = one(bytes(&units), budget);
+        let (layers, plan) = one(self::units(&units), budget);
         let layer = &plan.layers[0];
         let sent = &texts(&layers, &plan)[0];
         prop_assert_eq!(layer.tokens, tokens(sent.len()));
@@ -275,7 +294,7 @@ proptest! {
         if let Some(one_less) = layer.dropped.checked_sub(1) {
             prop_assert!(tokens(full[one_less..].join(SEPARATOR).len()) > budget);
         }
-        let (layers, again) = one(Content::DropWholeUnits(vec![sent.as_bytes()]), budget);
+        let (layers, again) = one(self::units(std::slice::from_ref(sent)), budget);
         prop_assert_eq!(&texts(&layers, &again)[0], sent);
     }
 
@@ -288,8 +307,8 @@ proptest! {
     ) {
         let layers = [
             Layer { content: Content::KeepOrDrop(identity.as_bytes()), budget: budgets[0] },
-            Layer { content: Content::TruncateTail(context.as_bytes()), budget: budgets[1] },
-            Layer { content: bytes(&units), budget: budgets[2] },
+            Layer { content: self::text(context.as_bytes()), budget: budgets[1] },
+            Layer { content: self::units(&units), budget: budgets[2] },
         ];
         let plan = plan(&Approximate, &layers).unwrap();
         prop_assert_eq!(plan.tokens, tokens(prompt(&texts(&layers, &plan)).len()));
@@ -304,8 +323,8 @@ proptest! {
         let units = units.iter().map(Vec::as_slice).collect();
         let layers = [
             Layer { content: Content::KeepOrDrop(&text), budget },
-            Layer { content: Content::TruncateTail(&text), budget },
-            Layer { content: Content::DropWholeUnits(units), budget },
+            Layer { content: self::text(&text), budget },
+            Layer { content: Content::DropWholeUnits { units, step: None }, budget },
         ];
         if let Ok(plan) = plan(&Approximate, &layers) {
             prop_assert!(plan.layers.iter().all(|layer| layer.tokens <= budget));

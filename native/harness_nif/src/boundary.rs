@@ -12,6 +12,16 @@ fn boundary_at_or_before_dirty(text: Binary, offset: usize) -> usize {
 }
 
 #[rustler::nif]
+fn boundary_line_at_or_before(text: Binary, boundary: usize) -> usize {
+    boundary::line_at_or_before(&text, boundary)
+}
+
+#[rustler::nif(schedule = "DirtyCpu")]
+fn boundary_line_at_or_before_dirty(text: Binary, boundary: usize) -> usize {
+    boundary::line_at_or_before(&text, boundary)
+}
+
+#[rustler::nif]
 fn boundary_invalid_at(text: Binary) -> Option<usize> {
     boundary::invalid_at(&text)
 }

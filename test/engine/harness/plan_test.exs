@@ -11,6 +11,8 @@ defmodule Engine.Harness.PlanTest do
   doctest Engine.Harness.Escape
   doctest Tokenizer.Approximate
 
+  @unlimited {:infinity, []}
+
   defp tokenizer!(spec) do
     {:ok, tokenizer} = Tokenizer.new(spec)
     tokenizer
@@ -32,10 +34,10 @@ defmodule Engine.Harness.PlanTest do
 
   defp layers({identity, b1, files, b2, context, b3, rules, b4}) do
     [
-      {:keep_or_drop, b1, identity},
-      {:drop_whole_units, b2, Enum.reject(files, &(&1 == ""))},
-      {:truncate_tail, b3, context},
-      {:drop_whole_units, b4, Enum.reject(rules, &(&1 == ""))}
+      {:keep_or_drop, nil, b1, identity},
+      {:drop_whole_units, nil, b2, Enum.reject(files, &(&1 == ""))},
+      {:truncate_tail, :grapheme, b3, context},
+      {:drop_whole_units, nil, b4, Enum.reject(rules, &(&1 == ""))}
     ]
   end
 
@@ -58,8 +60,8 @@ defmodule Engine.Harness.PlanTest do
 
     check_all(contents(), [tests: 500], fn contents ->
       layers = layers(contents)
-      assert {:ok, [_, _, _, _], _} = plan = Plan.make(layers, native)
-      assert plan == Plan.Bisection.make(layers, elixir)
+      assert {:ok, [_, _, _, _], _} = plan = Plan.make(layers, @unlimited, native)
+      assert plan == Plan.Bisection.make(layers, @unlimited, elixir)
     end)
   end
 
@@ -69,9 +71,14 @@ defmodule Engine.Harness.PlanTest do
 
     for count <- [1, 999, 1_000, 1_001, 5_000], budget <- [0, 1, 700, :infinity] do
       units = Enum.map(1..count, &"unit #{&1}")
-      layers = [{:drop_whole_units, budget, units}, {:truncate_tail, budget, Enum.join(units)}]
-      assert {:ok, [_, _], _} = plan = Plan.make(layers, native)
-      assert plan == Plan.Bisection.make(layers, elixir)
+
+      layers = [
+        {:drop_whole_units, nil, budget, units},
+        {:truncate_tail, :grapheme, budget, Enum.join(units)}
+      ]
+
+      assert {:ok, [_, _], _} = plan = Plan.make(layers, @unlimited, native)
+      assert plan == Plan.Bisection.make(layers, @unlimited, elixir)
     end
   end
 
@@ -81,8 +88,10 @@ defmodule Engine.Harness.PlanTest do
 
     check_all({list(binary()), binary()}, fn {units, text} ->
       units = Enum.reject(units, &(&1 == ""))
-      layers = [{:drop_whole_units, 9, units}, {:truncate_tail, 9, text}]
-      assert Plan.make(layers, native) == Plan.Bisection.make(layers, elixir)
+      layers = [{:drop_whole_units, nil, 9, units}, {:truncate_tail, :grapheme, 9, text}]
+
+      assert Plan.make(layers, @unlimited, native) ==
+               Plan.Bisection.make(layers, @unlimited, elixir)
     end)
   end
 

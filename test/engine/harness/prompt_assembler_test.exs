@@ -335,7 +335,8 @@ defmodule Engine.Harness.PromptAssemblerTest do
 
     test "an unknown option" do
       assert message(%{}, budget: 1) ==
-               "option :budget is unknown, expected any of: :budgets, :tokenizer"
+               "option :budget is unknown, expected any of: :budgets, :tokenizer, :step, :at, " <>
+                 ":total_budget, :give_way, :strict"
 
       assert message(%{}, budgets: [], budgets: []) =~ "option :budgets stands twice"
       assert message(%{}, %{}) == "expected options to be a keyword list, got: %{}"

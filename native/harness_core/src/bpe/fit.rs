@@ -4,6 +4,7 @@
 //! than their sum. So nothing is concluded from sums; they only say where to look, and what is
 //! kept was counted as it will be sent.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 
 use super::{Bpe, Remembered};
@@ -32,12 +33,42 @@ impl Tokenizer for Counter<'_> {
             .count(encoding, text, || self.bpe.count_and_followed(text))
     }
 
-    fn joined(&self, parts: &[Part<'_>]) -> u64 {
+    fn joined<'p>(&self, parts: &[impl Borrow<Part<'p>>]) -> u64 {
         let groups = groups(parts).map(|group| self.group(parts, group));
         groups.fold(0, u64::saturating_add)
     }
 
-    fn fit_suffix(&self, units: &[Part<'_>], budget: u64) -> (usize, u64) {
+    fn fit_suffix(&self, units: &[Part<'_>], budget: u64, gone: u64) -> (usize, u64) {
+        let (dropped, tokens) = self.longest_suffix(units, budget);
+        let worth_it = self.shortest_worth(units, gone);
+        if worth_it <= dropped {
+            return (dropped, tokens);
+        }
+        // Fewer units may cost more, by what a separator merges with.
+        for dropped in worth_it..units.len() {
+            let tokens = self.joined(units.get(dropped..).unwrap_or_default());
+            if tokens <= budget {
+                return (dropped, tokens);
+            }
+        }
+        (units.len(), 0)
+    }
+
+    fn fit_prefix(&self, text: &str, budget: u64, suffix: &str) -> Option<usize> {
+        let cut = || self.bpe.fit_prefix(text, budget, suffix);
+        match suffix {
+            MARKER => {
+                let encoding = self.bpe.encoding();
+                self.remembered.cut(encoding, text, budget, cut)
+            }
+            _ => cut(),
+        }
+    }
+}
+
+impl Counter<'_> {
+    /// How many units have to go until the rest fits, and what it costs.
+    fn longest_suffix(&self, units: &[Part<'_>], budget: u64) -> (usize, u64) {
         let mut sum: u64 = 0;
         for group in groups(units).collect::<Vec<_>>().into_iter().rev() {
             let (start, end) = (group.start, group.end);
@@ -61,20 +92,43 @@ impl Tokenizer for Counter<'_> {
         (0, sum)
     }
 
-    fn fit_prefix(&self, text: &str, budget: u64) -> Option<usize> {
-        let encoding = self.bpe.encoding();
-        self.remembered
-            .cut(encoding, text, budget, || self.bpe.fit_prefix(text, budget))
+    /// How many units have to go until they are worth `gone`. Followed by a separator, which a
+    /// letter would not merge with, they cost what they are worth.
+    fn shortest_worth(&self, units: &[Part<'_>], gone: u64) -> usize {
+        let Some(most) = gone.checked_sub(1) else {
+            return 0;
+        };
+        let mut sum: u64 = 0;
+        for group in groups(units) {
+            let more = sum.saturating_add(self.group(units, group.clone()));
+            if more <= most {
+                sum = more;
+                continue;
+            }
+            // Its first units may be worth it.
+            let is_short = |end: usize| {
+                let head = join(units, group.start..end);
+                let most = most.saturating_sub(sum);
+                self.bpe.count_up_to(&head, most).is_some()
+            };
+            let (mut short, mut enough) = (group.start, group.end);
+            while enough.saturating_sub(short) > 1 {
+                match short.midpoint(enough) {
+                    middle if is_short(middle) => short = middle,
+                    middle => enough = middle,
+                }
+            }
+            return enough;
+        }
+        units.len()
     }
-}
 
-impl Counter<'_> {
     /// The tokens of the units of a group, with the separator after it if something follows.
-    fn group(&self, parts: &[Part<'_>], group: Range<usize>) -> u64 {
+    fn group<'p>(&self, parts: &[impl Borrow<Part<'p>>], group: Range<usize>) -> u64 {
         let last = group.end == parts.len();
         match parts.get(group.clone()) {
-            Some([part]) if last => part.count.alone,
-            Some([part]) => part.count.followed,
+            Some([part]) if last => part.borrow().count.alone,
+            Some([part]) => part.borrow().count.followed,
             _ => self.bpe.count(&join(parts, group)),
         }
     }
@@ -82,12 +136,14 @@ impl Counter<'_> {
 
 /// The parts in groups: tokens never cross from one group into the next, so that their sum is
 /// exact. Mostly each part is a group of its own.
-fn groups(parts: &[Part<'_>]) -> impl Iterator<Item = Range<usize>> {
+fn groups<'p>(parts: &[impl Borrow<Part<'p>>]) -> impl Iterator<Item = Range<usize>> {
     let mut start: usize = 0;
     std::iter::from_fn(move || {
         let next = start.saturating_add(1);
         let more = parts.get(next..)?;
-        let inner = more.iter().take_while(|part| !begins_a_piece(&part.text));
+        let inner = more
+            .iter()
+            .take_while(|part| !begins_a_piece(&(*part).borrow().text));
         let group = start..next.saturating_add(inner.count());
         start = group.end;
         Some(group)
@@ -103,14 +159,14 @@ fn begins_a_piece(text: &str) -> bool {
 }
 
 /// Some of the parts as they stand in what is sent: followed by a separator if another follows.
-fn join(parts: &[Part<'_>], range: Range<usize>) -> String {
+fn join<'p>(parts: &[impl Borrow<Part<'p>>], range: Range<usize>) -> String {
     let end = range.end;
     let mut text = String::new();
     for part in parts.get(range).unwrap_or_default() {
         if !text.is_empty() {
             text.push_str(SEPARATOR);
         }
-        text.push_str(&part.text);
+        text.push_str(&part.borrow().text);
     }
     if end < parts.len() {
         text.push_str(SEPARATOR);
@@ -119,9 +175,9 @@ fn join(parts: &[Part<'_>], range: Range<usize>) -> String {
 }
 
 impl Bpe {
-    fn fit_prefix(&self, text: &str, budget: u64) -> Option<usize> {
+    fn fit_prefix(&self, text: &str, budget: u64, suffix: &str) -> Option<usize> {
         // A prefix and the marker cost at most 1 more than their sum.
-        let room = budget.saturating_sub(self.count(MARKER)).saturating_sub(1);
+        let room = budget.saturating_sub(self.count(suffix)).saturating_sub(1);
         let mut sent = String::new();
         let mut cut = self.first_over(text, room);
         // Every prefix that is surely short enough lies before `cut`, so the first that fits from
@@ -129,7 +185,7 @@ impl Bpe {
         while cut > 0 {
             sent.clear();
             sent.push_str(text.get(..cut)?);
-            sent.push_str(MARKER);
+            sent.push_str(suffix);
             if self.count_up_to(&sent, budget).is_some() {
                 return Some(cut);
             }
