@@ -4,7 +4,7 @@ defmodule Engine.Harness.CLI do
   @moduledoc false
 
   alias Engine.AgentInstructions.Reader
-  alias Engine.Harness.{Debug, PromptAssembler, Tokenizer}
+  alias Engine.Harness.{Check, Debug, PromptAssembler, Tokenizer}
 
   @usage """
   usage: bin/harness VERB [OPTION ...]
@@ -14,6 +14,10 @@ defmodule Engine.Harness.CLI do
       --agent SLUG           whose prompt (default: developer)
       --budget LAYER=N       a layer's budget in tokens, or "infinity"; may be repeated; the layers are
                              identity, instruction_files, project_context, business_rules, task_state
+      --total-budget N       what the whole prompt may cost in tokens; layers give way to it
+      --step LAYER=N         drop at least N tokens at a time from a layer of units; may be repeated
+      --at PLACE             where the project context is cut: grapheme (the default), line, markdown
+      --strict LAYER         status 1 if anything of the layer is lost; may be repeated
       --tokenizer NAME       approximate (bytes/4, the default), o200k_base or cl100k_base (exact)
       --compare NAME         what the prompt costs by another tokenizer; may be repeated
       --target PATH          only the instruction files that apply to it; may be repeated
@@ -21,6 +25,10 @@ defmodule Engine.Harness.CLI do
       --skip-nested          leave out nested repositories (submodules, work trees)
       --project-id UUID      read the agent's instructions in that project from the database, too
       --no-prompt            the table alone
+    check [WORKSPACE]      status 1 if the instruction files that apply to any one directory are over
+                           their budget together; a warning from 90 % of it on
+      --budget N             in tokens (default: #{PromptAssembler.default_budget(:instruction_files)})
+      --tokenizer, --gitignore, --skip-nested as above
 
     --help                 this text
     --version              the library's version
@@ -62,6 +70,7 @@ defmodule Engine.Harness.CLI do
   def run(argv) do
     case argv do
       ["debug" | rest] -> debug(rest)
+      ["check" | rest] -> check(rest)
       [help] when help in ["--help", "-h", "help"] -> show(@usage)
       ["--version"] -> show("harness #{Application.spec(:engine, :vsn)}\n")
       [] -> wrong("a verb is missing")
@@ -73,6 +82,10 @@ defmodule Engine.Harness.CLI do
     strict = [
       agent: :string,
       budget: :keep,
+      total_budget: :string,
+      step: :keep,
+      at: :string,
+      strict: :keep,
       tokenizer: :string,
       compare: :keep,
       target: :keep,
@@ -87,10 +100,18 @@ defmodule Engine.Harness.CLI do
          {:ok, workspace} <- workspace(workspaces),
          {:ok, tokenizer} <- tokenizers(switches, :tokenizer),
          {:ok, compared} <- tokenizers(switches, :compare),
-         {:ok, budgets} <- budgets(Keyword.get_values(switches, :budget)) do
+         {:ok, budgets} <- by_layer(switches, :budget, PromptAssembler.layers(), &tokens/1),
+         {:ok, steps} <-
+           by_layer(switches, :step, PromptAssembler.layers(:drop_whole_units), &step/1),
+         {:ok, total} <- one(switches, :total_budget, &tokens/1),
+         {:ok, at} <- one(switches, :at, &place/1),
+         {:ok, strict} <- strict(Keyword.get_values(switches, :strict)) do
       opts =
         [workspace: workspace, budgets: budgets, reader: reader(), compare: compared] ++
+          [step: steps, strict: strict] ++
           Enum.map(tokenizer, &{:tokenizer, &1}) ++
+          Enum.map(total, &{:total_budget, &1}) ++
+          Enum.map(at, &{:at, [project_context: &1]}) ++
           Keyword.take(switches, [:prompt, :project_id, :gitignore]) ++
           if(switches[:skip_nested], do: [nested_repositories: :skip], else: []) ++
           case Keyword.get_values(switches, :target) do
@@ -162,36 +183,71 @@ defmodule Engine.Harness.CLI do
     end
   end
 
-  defp budgets(given) do
-    Enum.reduce_while(given, {:ok, %{}}, fn text, {:ok, budgets} ->
-      case budget(text) do
-        {:ok, layer, _budget} when is_map_key(budgets, layer) ->
-          {:halt, {:error, "--budget #{layer} stands twice"}}
+  # LAYER=VALUE for each of some layers, as a map.
+  defp by_layer(switches, switch, layers, value) do
+    switches
+    |> Keyword.get_values(switch)
+    |> Enum.reduce_while({:ok, %{}}, fn text, {:ok, found} ->
+      case layer_value(text, layers, value) do
+        {:ok, layer, _value} when is_map_key(found, layer) ->
+          {:halt, {:error, "--#{switch} #{layer} stands twice"}}
 
-        {:ok, layer, budget} ->
-          {:cont, {:ok, Map.put(budgets, layer, budget)}}
+        {:ok, layer, value} ->
+          {:cont, {:ok, Map.put(found, layer, value)}}
 
         :error ->
-          layers = Enum.join(PromptAssembler.layers(), ", ")
-
           {:halt,
            {:error,
-            "--budget #{inspect(text)} is not LAYER=N, where LAYER is one of #{layers} " <>
-              "and N a non-negative integer or infinity"}}
+            "--#{switch} #{inspect(text)} is not LAYER=N, where LAYER is one of " <>
+              "#{Enum.join(layers, ", ")} and N #{allowed(switch)}"}}
       end
     end)
   end
 
-  defp budget(text) do
-    with [name, value] <- String.split(text, "=", parts: 2),
-         layer when layer != nil <-
-           Enum.find(PromptAssembler.layers(), &(Atom.to_string(&1) == name)),
-         {:ok, budget} <- tokens(value) do
-      {:ok, layer, budget}
+  defp layer_value(text, layers, value) do
+    with [name, text] <- String.split(text, "=", parts: 2),
+         {:ok, layer} <- layer(name, layers),
+         {:ok, value} <- value.(text) do
+      {:ok, layer, value}
     else
       _ -> :error
     end
   end
+
+  defp layer(name, layers) do
+    case Enum.find(layers, &(Atom.to_string(&1) == name)) do
+      nil -> :error
+      layer -> {:ok, layer}
+    end
+  end
+
+  # A list, since without the switch there is a default.
+  defp one(switches, switch, value) do
+    with {:ok, text} <- Keyword.fetch(switches, switch),
+         {:text, :error} <- {:text, value.(text)} do
+      name = switch |> Atom.to_string() |> String.replace("_", "-")
+      {:error, "--#{name} #{inspect(text)} is not #{allowed(switch)}"}
+    else
+      :error -> {:ok, []}
+      {:text, {:ok, value}} -> {:ok, [value]}
+    end
+  end
+
+  defp strict(names) do
+    layers = PromptAssembler.layers()
+
+    case Enum.find(names, &(layer(&1, layers) == :error)) do
+      nil ->
+        {:ok, for(name <- Enum.uniq(names), {:ok, layer} <- [layer(name, layers)], do: layer)}
+
+      name ->
+        {:error, "--strict #{inspect(name)} is not one of #{Enum.join(layers, ", ")}"}
+    end
+  end
+
+  defp allowed(:step), do: "a positive integer"
+  defp allowed(:at), do: "one of grapheme, line, markdown"
+  defp allowed(_tokens), do: "a non-negative integer or infinity"
 
   defp tokens("infinity"), do: {:ok, :infinity}
 
@@ -200,6 +256,52 @@ defmodule Engine.Harness.CLI do
       {tokens, ""} when tokens >= 0 -> {:ok, tokens}
       _ -> :error
     end
+  end
+
+  defp step(text) do
+    with {:ok, step} when is_integer(step) and step > 0 <- tokens(text),
+         do: {:ok, step},
+         else: (_ -> :error)
+  end
+
+  defp place("grapheme"), do: {:ok, :grapheme}
+  defp place("line"), do: {:ok, :line}
+  defp place("markdown"), do: {:ok, :markdown}
+  defp place(_other), do: :error
+
+  defp check(argv) do
+    strict = [
+      budget: :string,
+      tokenizer: :string,
+      gitignore: :boolean,
+      skip_nested: :boolean,
+      help: :boolean
+    ]
+
+    with {:ok, switches, workspaces} <- parse(argv, strict),
+         {:ok, workspace} <- workspace(workspaces),
+         {:ok, tokenizer} <- tokenizers(switches, :tokenizer),
+         {:ok, budget} <- one(switches, :budget, &tokens/1) do
+      opts =
+        Enum.map(budget, &{:budget, &1}) ++
+          Enum.map(tokenizer, &{:tokenizer, &1}) ++
+          Keyword.take(switches, [:gitignore]) ++
+          if(switches[:skip_nested], do: [nested_repositories: :skip], else: [])
+
+      if switches[:help], do: show(@usage), else: report(Check.run(workspace, opts))
+    else
+      {:error, message} -> wrong(message)
+    end
+  end
+
+  defp report({:ok, check}) do
+    show(Check.to_text(check))
+    if check.status == :over, do: 1, else: 0
+  end
+
+  defp report({:error, error}) do
+    IO.puts(:stderr, Exception.message(error))
+    1
   end
 
   defp show(text) do

@@ -78,7 +78,7 @@ defmodule Engine.Harness.ContextBuilder do
          {:ok, readme} <- readme(workspace, load) do
       contents = %{
         identity: identity,
-        instruction_files: Enum.map(files.sources, &unit/1),
+        instruction_files: Enum.map(files.sources, &instruction_unit/1),
         project_context: project_context(readme.sources),
         business_rules: Keyword.get(own, :business_rules, []),
         task_state: Keyword.get(own, :task_state, [])
@@ -106,7 +106,10 @@ defmodule Engine.Harness.ContextBuilder do
     InstructionFiles.load(workspace, opts)
   end
 
-  defp unit(source) do
+  # A source as it stands in the prompt, with the id that the report names it by.
+  @doc false
+  @spec instruction_unit(InstructionFiles.Source.t()) :: {String.t(), String.t()}
+  def instruction_unit(source) do
     fence = String.duplicate("`", fence_length(source.text))
     newline = if String.ends_with?(source.text, "\n"), do: "", else: "\n"
     text = "# #{heading(source)}\n\n#{fence}\n#{source.text}#{newline}#{fence}"

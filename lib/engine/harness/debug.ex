@@ -14,13 +14,13 @@ defmodule Engine.Harness.Debug do
     ContextBuilder,
     Escape,
     InstructionFiles,
+    Lint,
     Options,
     PromptAssembler,
     Tokenizer
   }
 
   @own_options [:io, :prompt, :compare]
-  @assembler_options [:budgets, :tokenizer]
   @bar_cells 10
 
   @doc """
@@ -29,7 +29,7 @@ defmodule Engine.Harness.Debug do
   First a table, one row a layer: name, strategy, tokens (`~` before an estimate), budget, how full
   it is, status, and how many of its units are in the prompt; then a column for each tokenizer that
   is compared, with what the same text costs by its count. Then what is not in the prompt, each
-  with its tokens and the reason. Then the prompt. It is coloured on a terminal, where control
+  with its tokens and the reason. Then what `Engine.Harness.Lint` warns of. Then the prompt. It is coloured on a terminal, where control
   characters in it are shown as `\\u{hex}`, unless `NO_COLOR` is set.
 
   ## Options
@@ -38,7 +38,7 @@ defmodule Engine.Harness.Debug do
     * `:prompt` - `false` leaves the prompt itself out; default `true`.
     * `:compare` - tokenizers, as `:tokenizer` takes them, whose counts of the same prompt stand
       beside; default `[]`.
-    * `:budgets`, `:tokenizer` - as `Engine.Harness.PromptAssembler.assemble/2` takes them.
+    * all options of `Engine.Harness.PromptAssembler.assemble/2`.
     * `:workspace` and all other options of `Engine.Harness.ContextBuilder.build/2`. What was
       loaded before is checked against the disk (`cache: :revalidate`) by default.
 
@@ -66,9 +66,9 @@ defmodule Engine.Harness.Debug do
   end
 
   defp render(agent, opts, terminal?) do
-    opts = Options.validate!(opts, @own_options ++ @assembler_options ++ ContextBuilder.options())
-    {own, opts} = Keyword.split(opts, @own_options)
-    {assembler, builder} = Keyword.split(opts, @assembler_options)
+    all = @own_options ++ PromptAssembler.options() ++ ContextBuilder.options()
+    {own, opts} = opts |> Options.validate!(all) |> Keyword.split(@own_options)
+    {assembler, builder} = Keyword.split(opts, PromptAssembler.options())
     builder = [count_ignored: true, cache: :revalidate] |> Keyword.merge(builder)
 
     with {:ok, contents, unused} <- ContextBuilder.build(agent, builder),
@@ -82,6 +82,7 @@ defmodule Engine.Harness.Debug do
         "\n",
         table(assembly, compared, colour?),
         absent(assembly, contents, unused),
+        warnings(assembly),
         foreign,
         if(Keyword.get(own, :prompt, true), do: prompt(assembly, terminal?), else: [])
       ]
@@ -187,8 +188,8 @@ defmodule Engine.Harness.Debug do
       "prompt",
       "",
       tokens(assembly.tokens, assembly.estimated),
-      number(assembly.budget),
-      bar(assembly.tokens, assembly.budget),
+      number(min(assembly.budget, assembly.total_budget)),
+      bar(assembly.tokens, min(assembly.budget, assembly.total_budget)),
       "",
       ""
     ]
@@ -235,8 +236,7 @@ defmodule Engine.Harness.Debug do
 
   defp lost(%Assembly.Layer{strategy: :drop_whole_units} = layer, _content) do
     for %{id: id, tokens: tokens} <- layer.dropped do
-      reason =
-        "dropped, the layer is over its budget of #{number(layer.budget)} (#{first_to_go(layer.name)})"
+      reason = "dropped, the layer is over #{limit(layer)} (#{first_to_go(layer.name)})"
 
       absent_row(layer, tokens, "#{shown(id)}: #{reason}")
     end
@@ -244,16 +244,19 @@ defmodule Engine.Harness.Debug do
 
   defp lost(%Assembly.Layer{status: :trimmed} = layer, text) do
     cut = "cut at byte #{number(layer.cut_at)} of #{number(byte_size(text))}"
-    reason = "#{cut}, over the budget of #{number(layer.budget)}"
+    reason = "#{cut}, over #{limit(layer)}"
     absent_row(layer, layer.tokens_before, reason) |> List.wrap()
   end
 
   defp lost(%Assembly.Layer{status: :dropped} = layer, _text) do
-    reason = "dropped, over the budget of #{number(layer.budget)}"
+    reason = "dropped, over #{limit(layer)}"
     absent_row(layer, layer.tokens_before, reason) |> List.wrap()
   end
 
   defp lost(_layer, _content), do: []
+
+  defp limit(%{limit: budget, budget: budget}), do: "its budget of #{number(budget)}"
+  defp limit(layer), do: "the #{number(layer.limit)} that the total budget leaves it"
 
   defp absent_row(layer, tokens, words) do
     {Atom.to_string(layer.name), tokens(tokens, layer.estimated), words}
@@ -268,6 +271,15 @@ defmodule Engine.Harness.Debug do
 
   defp shown(id) when is_binary(id), do: Escape.escape(id)
   defp shown(id), do: id |> Options.show() |> Escape.escape()
+
+  ## What it had better not hold
+
+  defp warnings(assembly) do
+    case Lint.warnings(assembly) do
+      [] -> []
+      found -> ["\nwarnings\n", for(%{message: message} <- found, do: ["  ", message, "\n"])]
+    end
+  end
 
   ## What others may have brought into the prompt
 

@@ -31,6 +31,8 @@ defmodule Engine.Harness.Native do
   def instruction_files_load(_workspace, _options), do: not_loaded()
   def instruction_files_unchanged(_workspace, _options, _snapshot), do: not_loaded()
 
+  def lint_warnings(_text), do: not_loaded()
+
   def markdown_cuts(_text, _near, _far), do: not_loaded()
   def markdown_cuts_dirty(_text, _near, _far), do: not_loaded()
   def markdown_closing(_text, _cut), do: not_loaded()

@@ -141,6 +141,15 @@ defmodule Engine.Harness.PromptAssembler do
   def layers, do: @names
 
   @doc """
+  The names of the layers that are trimmed by one strategy.
+
+      iex> Engine.Harness.PromptAssembler.layers(:drop_whole_units)
+      [:instruction_files, :business_rules, :task_state]
+  """
+  @spec layers(:keep_or_drop | :drop_whole_units | :truncate_tail) :: [layer]
+  def layers(strategy), do: for({name, ^strategy, _} <- @layers, do: name)
+
+  @doc """
   The options that `assemble/2` takes.
   """
   @spec options :: [atom]

@@ -32,6 +32,7 @@ pub mod boundary;
 pub mod bpe;
 pub mod escape;
 pub mod instruction_files;
+pub mod lint;
 pub mod markdown;
 pub mod plan;
 pub mod tokens;

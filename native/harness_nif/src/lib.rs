@@ -7,6 +7,7 @@
 mod boundary;
 mod escape;
 mod instruction_files;
+mod lint;
 mod markdown;
 mod plan;
 mod tokens;
