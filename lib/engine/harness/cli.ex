@@ -4,7 +4,7 @@ defmodule Engine.Harness.CLI do
   @moduledoc false
 
   alias Engine.AgentInstructions.Reader
-  alias Engine.Harness.{Check, Debug, PromptAssembler, Tokenizer}
+  alias Engine.Harness.{Check, Debug, PromptAssembler, Replay, Report, Tokenizer}
 
   @usage """
   usage: bin/harness VERB [OPTION ...]
@@ -25,10 +25,15 @@ defmodule Engine.Harness.CLI do
       --skip-nested          leave out nested repositories (submodules, work trees)
       --project-id UUID      read the agent's instructions in that project from the database, too
       --no-prompt            the table alone
+      --format FORMAT        table (the default), json or html (a page to open in a browser)
+      --against FILE         what changed since an earlier prompt, kept by --format json
+      --inputs               with json: all that is needed to assemble again, for replay
     check [WORKSPACE]      status 1 if the instruction files that apply to any one directory are over
                            their budget together; a warning from 90 % of it on
       --budget N             in tokens (default: #{PromptAssembler.default_budget(:instruction_files)})
       --tokenizer, --gitignore, --skip-nested as above
+    replay FILE            assemble again from what --format json --inputs kept, and compare:
+                             status 0 where the bytes are the same
 
     --help                 this text
     --version              the library's version
@@ -71,6 +76,7 @@ defmodule Engine.Harness.CLI do
     case argv do
       ["debug" | rest] -> debug(rest)
       ["check" | rest] -> check(rest)
+      ["replay" | rest] -> replay(rest)
       [help] when help in ["--help", "-h", "help"] -> show(@usage)
       ["--version"] -> show("harness #{Application.spec(:engine, :vsn)}\n")
       [] -> wrong("a verb is missing")
@@ -93,6 +99,9 @@ defmodule Engine.Harness.CLI do
       skip_nested: :boolean,
       project_id: :string,
       prompt: :boolean,
+      format: :string,
+      against: :string,
+      inputs: :boolean,
       help: :boolean
     ]
 
@@ -105,14 +114,17 @@ defmodule Engine.Harness.CLI do
            by_layer(switches, :step, PromptAssembler.layers(:drop_whole_units), &step/1),
          {:ok, total} <- one(switches, :total_budget, &tokens/1),
          {:ok, at} <- one(switches, :at, &place/1),
-         {:ok, strict} <- strict(Keyword.get_values(switches, :strict)) do
+         {:ok, strict} <- strict(Keyword.get_values(switches, :strict)),
+         {:ok, format} <- format(Keyword.get(switches, :format, "table")),
+         {:ok, against} <- against(switches[:against]) do
       opts =
         [workspace: workspace, budgets: budgets, reader: reader(), compare: compared] ++
-          [step: steps, strict: strict] ++
+          [step: steps, strict: strict, format: format] ++
+          against ++
           Enum.map(tokenizer, &{:tokenizer, &1}) ++
           Enum.map(total, &{:total_budget, &1}) ++
           Enum.map(at, &{:at, [project_context: &1]}) ++
-          Keyword.take(switches, [:prompt, :project_id, :gitignore]) ++
+          Keyword.take(switches, [:prompt, :inputs, :project_id, :gitignore]) ++
           if(switches[:skip_nested], do: [nested_repositories: :skip], else: []) ++
           case Keyword.get_values(switches, :target) do
             [] -> []
@@ -125,7 +137,46 @@ defmodule Engine.Harness.CLI do
         true -> 1
       end
     else
+      {:error, error} when is_exception(error) -> failed(error)
       {:error, message} -> wrong(message)
+    end
+  end
+
+  defp replay(argv) do
+    with {:ok, switches, files} <- parse(argv, help: :boolean),
+         {:help, nil} <- {:help, switches[:help]},
+         {:ok, file} <- file(files),
+         {:ok, json} <- read(file),
+         {:ok, replay} <- Replay.run(json) do
+      IO.write(Replay.to_text(replay))
+      if replay.diff.same, do: 0, else: 1
+    else
+      {:help, true} -> show(@usage)
+      {:error, error} when is_exception(error) -> failed(error)
+      {:error, message} -> wrong(message)
+    end
+  end
+
+  defp file([file]), do: {:ok, file}
+  defp file([]), do: {:error, "replay needs a file"}
+  defp file([_, extra | _]), do: {:error, "one file at a time, got also #{inspect(extra)}"}
+
+  defp read(file) do
+    with {:error, reason} <- File.read(file) do
+      {:error, %File.Error{reason: reason, action: "read file", path: file}}
+    end
+  end
+
+  defp format("table"), do: {:ok, :table}
+  defp format("json"), do: {:ok, :json}
+  defp format("html"), do: {:ok, :html}
+  defp format(other), do: {:error, "--format #{inspect(other)} is not one of table, json, html"}
+
+  defp against(nil), do: {:ok, []}
+
+  defp against(file) do
+    with {:ok, json} <- read(file), {:ok, report} <- Report.from_json(json) do
+      {:ok, [against: report]}
     end
   end
 
@@ -307,6 +358,11 @@ defmodule Engine.Harness.CLI do
   defp show(text) do
     IO.write(text)
     0
+  end
+
+  defp failed(error) do
+    IO.puts(:stderr, Exception.message(error))
+    1
   end
 
   defp wrong(message) do

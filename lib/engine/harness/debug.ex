@@ -10,17 +10,17 @@ defmodule Engine.Harness.Debug do
   """
 
   alias Engine.Harness.{
-    Assembly,
     ContextBuilder,
+    Diff,
     Escape,
     InstructionFiles,
-    Lint,
     Options,
     PromptAssembler,
+    Report,
     Tokenizer
   }
 
-  @own_options [:io, :prompt, :compare]
+  @own_options [:io, :prompt, :format, :compare, :against, :inputs]
   @bar_cells 10
 
   @doc """
@@ -29,11 +29,17 @@ defmodule Engine.Harness.Debug do
   First a table, one row a layer: name, strategy, tokens (`~` before an estimate), budget, how full
   it is, status, and how many of its units are in the prompt; then a column for each tokenizer that
   is compared, with what the same text costs by its count. Then what is not in the prompt, each
-  with its tokens and the reason. Then what `Engine.Harness.Lint` warns of. Then the prompt. It is coloured on a terminal, where control
-  characters in it are shown as `\\u{hex}`, unless `NO_COLOR` is set.
+  with its tokens and the reason. Then what `Engine.Harness.Lint` warns of. Then the prompt. It is
+  coloured on a terminal, where control characters in it are shown as `\\u{hex}`, unless `NO_COLOR`
+  is set.
+
+  Or the same as JSON or as a page (`Engine.Harness.Report`).
 
   ## Options
 
+    * `:format` - `:table` (default), `:json` or `:html`.
+    * `:against` - an earlier assembly or report: adds what changed since.
+    * `:inputs` - `true` adds to JSON what is needed to assemble again; default `false`.
     * `:io` - the device to print to; by default the group leader's, and standard error for errors.
     * `:prompt` - `false` leaves the prompt itself out; default `true`.
     * `:compare` - tokenizers, as `:tokenizer` takes them, whose counts of the same prompt stand
@@ -69,89 +75,77 @@ defmodule Engine.Harness.Debug do
     all = @own_options ++ PromptAssembler.options() ++ ContextBuilder.options()
     {own, opts} = opts |> Options.validate!(all) |> Keyword.split(@own_options)
     {assembler, builder} = Keyword.split(opts, PromptAssembler.options())
+    format = Options.one_of!(own, :format, [:table, :json, :html])
     builder = [count_ignored: true, cache: :revalidate] |> Keyword.merge(builder)
 
     with {:ok, contents, unused} <- ContextBuilder.build(agent, builder),
          {:ok, assembly} <- PromptAssembler.assemble(contents, assembler),
-         {:ok, compared} <- compare(assembly, Keyword.get(own, :compare, [])),
+         {:ok, compared} <- Report.compare(assembly, Keyword.get(own, :compare, [])),
          {:ok, foreign} <- foreign(agent, builder) do
-      colour? = terminal? and System.get_env("NO_COLOR", "") == ""
+      report =
+        Report.new(
+          assembly,
+          [agent: agent, workspace: builder[:workspace], unused: unused, foreign: foreign] ++
+            [compared: compared] ++ Keyword.take(own, [:prompt, :inputs, :against])
+        )
 
-      text = [
-        heading(agent, builder, assembly),
-        "\n",
-        table(assembly, compared, colour?),
-        absent(assembly, contents, unused),
-        warnings(assembly),
-        foreign,
-        if(Keyword.get(own, :prompt, true), do: prompt(assembly, terminal?), else: [])
-      ]
-
-      {:ok, text}
+      {:ok, format(format, report, terminal?)}
     end
   rescue
     error in [ArgumentError, Tokenizer.Error] -> {:error, error}
   end
 
-  ## The heading
+  defp format(:json, report, _terminal?), do: Report.to_json(report)
+  defp format(:html, report, _terminal?), do: Report.to_html(report)
 
-  defp heading(agent, builder, assembly) do
+  defp format(:table, report, terminal?) do
     [
-      ["agent      ", Escape.escape(agent), "\n"],
-      ["workspace  ", Escape.escape(builder[:workspace]), "\n"],
-      ["tokenizer  ", tokenizer(assembly), "\n"]
+      heading(report),
+      "\n",
+      table(report, terminal? and System.get_env("NO_COLOR", "") == ""),
+      absent(report),
+      warnings(report.warnings),
+      foreign_notes(report.foreign),
+      changed(report.diff),
+      if(report.prompt.text, do: prompt(report.prompt, terminal?), else: [])
     ]
   end
 
-  defp tokenizer(assembly) do
-    kind = if assembly.estimated, do: "an estimate", else: "exact"
+  ## The heading
+
+  defp heading(report) do
+    [
+      ["agent      ", report.agent, "\n"],
+      ["workspace  ", report.workspace, "\n"],
+      ["tokenizer  ", tokenizer(report), "\n"]
+    ]
+  end
+
+  defp tokenizer(%{tokenizer: tokenizer, prompt: prompt}) do
+    kind = if tokenizer.estimated, do: "an estimate", else: "exact"
 
     ratio =
-      case Assembly.bytes_per_token(assembly) do
+      case prompt.bytes_per_100_tokens do
         nil -> ""
         ratio -> ", #{hundredths(ratio)} bytes per token"
       end
 
-    "#{Tokenizer.name(assembly.tokenizer)} (#{kind}#{ratio})"
+    "#{tokenizer.name} (#{kind}#{ratio})"
   end
 
   defp hundredths(number) do
     "#{div(number, 100)}.#{number |> rem(100) |> Integer.to_string() |> String.pad_leading(2, "0")}"
   end
 
-  ## What other tokenizers say
-
-  # For each of them its name, and the tokens of each layer and of the prompt.
-  defp compare(assembly, specs) when is_list(specs) do
-    Enum.reduce_while(specs, {:ok, []}, fn spec, {:ok, compared} ->
-      case Tokenizer.new(spec) do
-        {:ok, tokenizer} ->
-          texts = Enum.map(assembly.layers, & &1.text) ++ [assembly.prompt]
-
-          counts =
-            for text <- texts, do: tokens(Tokenizer.count(tokenizer, text), tokenizer.estimated)
-
-          {:cont, {:ok, compared ++ [[Tokenizer.name(spec) | counts]]}}
-
-        error ->
-          {:halt, error}
-      end
-    end)
-  end
-
-  defp compare(_assembly, other) do
-    raise ArgumentError,
-          "expected :compare to be a list of tokenizers, got: #{Options.show(other)}"
-  end
-
   ## The table
 
   @columns [:left, :left, :right, :right, :left, :left, :left]
 
-  defp table(assembly, compared, colour?) do
+  defp table(report, colour?) do
     header = ["layer", "strategy", "tokens", "budget", "used", "status", "units"]
-    rows = Enum.map(assembly.layers, &row/1)
-    rows = [header | rows] ++ [total(assembly)]
+    rows = Enum.map(report.layers, &row(&1, report.tokenizer.estimated))
+    rows = [header | rows] ++ totals(report)
+    compared = Enum.map(report.compared, &column/1)
     rows = Enum.zip_with([rows | compared], fn [row | counts] -> row ++ counts end)
     columns = @columns ++ Enum.map(compared, fn _ -> :right end)
 
@@ -160,7 +154,7 @@ defmodule Engine.Harness.Debug do
         rows |> Enum.map(&(&1 |> Enum.at(column) |> String.length())) |> Enum.max()
       end
 
-    colours = [:bright] ++ Enum.map(assembly.layers, &colour(&1.status)) ++ [:bright]
+    colours = [:bright] ++ Enum.map(report.layers, &colour(&1.status)) ++ [:faint, :bright]
 
     for {row, colour} <- Enum.zip(rows, colours) do
       cells =
@@ -171,28 +165,41 @@ defmodule Engine.Harness.Debug do
     end
   end
 
-  defp row(layer) do
+  defp row(layer, estimated) do
     [
       Atom.to_string(layer.name),
       Atom.to_string(layer.strategy),
-      tokens(layer.tokens, layer.estimated),
+      tokens(layer.tokens, estimated),
       number(layer.budget),
       bar(layer.tokens, layer.budget),
       Atom.to_string(layer.status),
-      units(layer)
+      units(layer.units)
     ]
   end
 
-  defp total(assembly) do
+  # What stands between the layers, and the whole.
+  defp totals(%{prompt: prompt, tokenizer: %{estimated: estimated}}) do
+    # No limit, nil, is more than any number.
+    budget = min(prompt.budget, prompt.total_budget)
+
     [
-      "prompt",
-      "",
-      tokens(assembly.tokens, assembly.estimated),
-      number(min(assembly.budget, assembly.total_budget)),
-      bar(assembly.tokens, min(assembly.budget, assembly.total_budget)),
-      "",
-      ""
+      ["separators", "", tokens(prompt.separators.tokens, estimated), "", "", "", ""],
+      [
+        "prompt",
+        "",
+        tokens(prompt.tokens, estimated),
+        number(budget),
+        bar(prompt.tokens, budget),
+        "",
+        ""
+      ]
     ]
+  end
+
+  # What another tokenizer says, from the header down.
+  defp column(compared) do
+    counts = compared.layers ++ [compared.separators, compared.tokens]
+    [compared.name | Enum.map(counts, &tokens(&1, compared.estimated))]
   end
 
   defp pad(cell, width, :left), do: String.pad_trailing(cell, width)
@@ -210,19 +217,20 @@ defmodule Engine.Harness.Debug do
 
   defp bar(_tokens, _budget), do: String.duplicate("░", @bar_cells)
 
-  defp units(%Assembly.Layer{kept: [], dropped: []}), do: ""
-
-  defp units(layer) do
-    kept = length(layer.kept)
-    "#{number(kept)} of #{number(kept + length(layer.dropped))}"
-  end
+  defp units(nil), do: ""
+  defp units(%{given: 0}), do: ""
+  defp units(%{kept: kept, given: given}), do: "#{number(kept)} of #{number(given)}"
 
   ## What is not in the prompt
 
-  defp absent(assembly, contents, unused) do
-    rows =
-      Enum.flat_map(assembly.layers, &lost(&1, contents[&1.name])) ++ Enum.map(unused, &unused/1)
+  defp absent(report) do
+    # What was given comes first, then what was not used of any layer.
+    {unused, lost} =
+      for(layer <- report.layers, item <- layer.items, do: {layer.name, item})
+      |> Enum.filter(fn {_layer, item} -> item.status in [:cut, :dropped, :unused] end)
+      |> Enum.split_with(fn {_layer, item} -> item.status == :unused end)
 
+    rows = for {layer, item} <- lost ++ unused, do: absent_row(layer, item, report.tokenizer)
     width = rows |> Enum.map(fn {name, _, _} -> String.length(name) end) |> Enum.max(fn -> 0 end)
     number = rows |> Enum.map(fn {_, cost, _} -> String.length(cost) end) |> Enum.max(fn -> 0 end)
 
@@ -234,51 +242,23 @@ defmodule Engine.Harness.Debug do
     if rows == [], do: [], else: ["\nnot in the prompt\n", lines]
   end
 
-  defp lost(%Assembly.Layer{strategy: :drop_whole_units} = layer, _content) do
-    for %{id: id, tokens: tokens} <- layer.dropped do
-      reason = "dropped, the layer is over #{limit(layer)} (#{first_to_go(layer.name)})"
-
-      absent_row(layer, tokens, "#{shown(id)}: #{reason}")
-    end
+  defp absent_row(layer, item, tokenizer) do
+    cost = if item.tokens_before, do: tokens(item.tokens_before, tokenizer.estimated), else: ""
+    words = if item.id, do: "#{item.id}: #{item.message}", else: item.message
+    {Atom.to_string(layer), cost, words}
   end
 
-  defp lost(%Assembly.Layer{status: :trimmed} = layer, text) do
-    cut = "cut at byte #{number(layer.cut_at)} of #{number(byte_size(text))}"
-    reason = "#{cut}, over #{limit(layer)}"
-    absent_row(layer, layer.tokens_before, reason) |> List.wrap()
-  end
+  defp changed(nil), do: []
 
-  defp lost(%Assembly.Layer{status: :dropped} = layer, _text) do
-    reason = "dropped, over #{limit(layer)}"
-    absent_row(layer, layer.tokens_before, reason) |> List.wrap()
-  end
-
-  defp lost(_layer, _content), do: []
-
-  defp limit(%{limit: budget, budget: budget}), do: "its budget of #{number(budget)}"
-  defp limit(layer), do: "the #{number(layer.limit)} that the total budget leaves it"
-
-  defp absent_row(layer, tokens, words) do
-    {Atom.to_string(layer.name), tokens(tokens, layer.estimated), words}
-  end
-
-  defp unused(%{layer: layer, path: path, message: message}) do
-    {Atom.to_string(layer), "", "#{Escape.escape(path)}: #{message}"}
-  end
-
-  defp first_to_go(:instruction_files), do: "lowest precedence goes first"
-  defp first_to_go(_units), do: "oldest goes first"
-
-  defp shown(id) when is_binary(id), do: Escape.escape(id)
-  defp shown(id), do: id |> Options.show() |> Escape.escape()
+  defp changed(diff),
+    do: ["\nwhat changed\n", diff |> Diff.to_text() |> String.replace(~r/^(?=.)/m, "  ")]
 
   ## What it had better not hold
 
-  defp warnings(assembly) do
-    case Lint.warnings(assembly) do
-      [] -> []
-      found -> ["\nwarnings\n", for(%{message: message} <- found, do: ["  ", message, "\n"])]
-    end
+  defp warnings([]), do: []
+
+  defp warnings(found) do
+    ["\nwarnings\n", for(%{message: message} <- found, do: ["  ", message, "\n"])]
   end
 
   ## What others may have brought into the prompt
@@ -290,26 +270,29 @@ defmodule Engine.Harness.Debug do
     load = if load[:cache] == :off, do: load, else: Keyword.put(load, :cache, :trust)
 
     with {:ok, files} <- InstructionFiles.load(workspace, [agent: agent] ++ load) do
-      notes =
-        for {count, where, option} <- [
-              {files.foreign.nested, "nested repositories", "nested_repositories: :skip"},
-              {files.foreign.ignored, "ignored directories", "gitignore: true"}
-            ],
-            count > 0,
-            do: "  from #{where}: #{number(count)} (left out by #{option})\n"
-
-      {:ok,
-       if(notes == [], do: [], else: ["\ninstruction files that may be other people's\n", notes])}
+      {:ok, files.foreign}
     end
+  end
+
+  defp foreign_notes(foreign) do
+    notes =
+      for {count, where, option} <- [
+            {foreign.nested, "nested repositories", "nested_repositories: :skip"},
+            {foreign.ignored, "ignored directories", "gitignore: true"}
+          ],
+          count > 0,
+          do: "  from #{where}: #{number(count)} (left out by #{option})\n"
+
+    if notes == [], do: [], else: ["\ninstruction files that may be other people's\n", notes]
   end
 
   ## The prompt
 
-  defp prompt(assembly, terminal?) do
-    size = number(byte_size(assembly.prompt))
-    text = if terminal?, do: harmless(assembly.prompt), else: assembly.prompt
+  defp prompt(prompt, terminal?) do
+    text = if terminal?, do: harmless(prompt.text), else: prompt.text
     newline = if String.ends_with?(text, "\n") or text == "", do: "", else: "\n"
-    ["\nprompt: #{size} bytes, sha256 #{assembly.sha256}\n", rule(), text, newline, rule()]
+    size = number(prompt.bytes)
+    ["\nprompt: #{size} bytes, sha256 #{prompt.sha256}\n", rule(), text, newline, rule()]
   end
 
   defp rule, do: [String.duplicate("─", 80), "\n"]
@@ -322,13 +305,7 @@ defmodule Engine.Harness.Debug do
   defp tokens(count, true), do: "~" <> number(count)
   defp tokens(count, false), do: number(count)
 
-  defp number(:infinity), do: "∞"
-
-  defp number(integer) do
-    integer
-    |> Integer.to_string()
-    |> String.replace(~r/(?<=\d)(?=(\d{3})+\z)/, ",")
-  end
+  defp number(integer), do: Report.number(integer)
 
   # Whether there is a terminal at the other end of the device. A VM without a shell can't say how
   # wide its own terminal is, so there its standard output is looked at.

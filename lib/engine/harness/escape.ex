@@ -21,4 +21,21 @@ defmodule Engine.Harness.Escape do
   @spec escape(binary) :: String.t()
   def escape(name) when is_small(byte_size(name)), do: Native.escape_name(name)
   def escape(name) when is_binary(name), do: Native.escape_name_dirty(name)
+
+  @doc """
+  The name that `escape/1` wrote so. What it would not have written stays as it is.
+
+      iex> "a\\n\\xFF</b>" |> Engine.Harness.Escape.escape() |> Engine.Harness.Escape.unescape()
+      "a\\n\\xFF</b>"
+  """
+  @spec unescape(String.t()) :: binary
+  def unescape(shown) do
+    Regex.replace(~r/\\u\{([0-9a-f]{1,6})\}|\\x([0-9a-f]{2})/, shown, fn
+      escape, code, "" -> character(String.to_integer(code, 16), escape)
+      _escape, "", byte -> <<String.to_integer(byte, 16)>>
+    end)
+  end
+
+  defp character(code, _) when code in 0..0xD7FF or code in 0xE000..0x10FFFF, do: <<code::utf8>>
+  defp character(_no_character, escape), do: escape
 end

@@ -18,6 +18,9 @@ defmodule Engine.Harness.Native do
     :error, reason -> :persistent_term.put({__MODULE__, :not_loaded}, reason)
   end
 
+  def assembly_hashes(_prompt, _layers), do: not_loaded()
+  def assembly_hashes_dirty(_prompt, _layers), do: not_loaded()
+
   def boundary_at_or_before(_text, _offset), do: not_loaded()
   def boundary_at_or_before_dirty(_text, _offset), do: not_loaded()
   def boundary_line_at_or_before(_text, _boundary), do: not_loaded()
@@ -42,6 +45,10 @@ defmodule Engine.Harness.Native do
   def plan_make_dirty(_tokenizer, _layers, _total), do: not_loaded()
   def plan_separator, do: not_loaded()
   def plan_marker, do: not_loaded()
+
+  def report_to_json(_report), do: not_loaded()
+  def report_to_html(_report), do: not_loaded()
+  def report_from_json(_json), do: not_loaded()
 
   def tokens_prepare(_encoding), do: not_loaded()
   def tokens_count(_encoding, _text), do: not_loaded()

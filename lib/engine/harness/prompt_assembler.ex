@@ -225,6 +225,7 @@ defmodule Engine.Harness.PromptAssembler do
           strategy: strategy,
           option: option!(strategy, name, steps, places),
           budget: budgets |> Map.get(name, default) |> budget!(name),
+          given: Map.get(contents, name),
           content: content(strategy, Map.get(contents, name), name)
         }
       end
@@ -427,14 +428,13 @@ defmodule Engine.Harness.PromptAssembler do
     prompt = sent |> Enum.reject(&(&1 == [])) |> Enum.intersperse(separator)
     prompt = IO.iodata_to_binary(prompt)
 
-    {layers, _offset} =
-      [layers, plans, sent]
-      |> Enum.zip()
-      |> Enum.map_reduce(0, fn {layer, plan, sent}, offset ->
-        size = IO.iodata_length(sent)
-        text = if size == 0, do: "", else: binary_part(prompt, offset, size)
-        next = if size == 0, do: offset, else: offset + size + byte_size(separator)
-        {layer(layer, plan, text, if(size > 0, do: offset), tokenizer.estimated), next}
+    {places, _end} = sent |> Enum.map(&IO.iodata_length/1) |> Enum.map_reduce(0, &place/2)
+
+    layers =
+      [layers, plans, places, Assembly.hashes(prompt, places)]
+      |> Enum.zip_with(fn [layer, plan, {offset, size}, hashes] ->
+        text = binary_part(prompt, offset, size)
+        layer(layer, plan, text, if(size > 0, do: offset), hashes, tokenizer.estimated)
       end)
 
     %Assembly{
@@ -446,9 +446,18 @@ defmodule Engine.Harness.PromptAssembler do
       strict: total.strict,
       estimated: tokenizer.estimated,
       tokenizer: tokenizer.spec,
-      sha256: :sha256 |> :crypto.hash(prompt) |> Base.encode16(case: :lower),
+      sha256: List.last(layers).prefix_sha256,
       layers: layers
     }
+  end
+
+  # A layer's {offset, size} in the prompt, and the end of what is before the next one.
+  defp place(0, behind), do: {{0, 0}, behind}
+  defp place(size, 0), do: {{0, size}, size}
+
+  defp place(size, behind) do
+    offset = behind + byte_size(Plan.separator())
+    {{offset, size}, offset + size}
   end
 
   # The layer's text as iodata, [] when nothing is sent.
@@ -465,8 +474,9 @@ defmodule Engine.Harness.PromptAssembler do
     units |> Enum.drop(elem(plan, 4)) |> texts() |> Enum.intersperse(separator)
   end
 
-  defp layer(%{content: content} = layer, plan, text, offset, estimated) do
+  defp layer(%{content: content} = layer, plan, text, offset, hashes, estimated) do
     {status, tokens_before, tokens, limit, dropped, cut, unit_tokens} = plan
+    {sha256, prefix_sha256} = hashes
     {dropped, kept} = content |> reports(unit_tokens) |> Enum.split(dropped)
 
     %Assembly.Layer{
@@ -480,12 +490,16 @@ defmodule Engine.Harness.PromptAssembler do
       tokens: tokens,
       estimated: estimated,
       status: status,
+      # A layer may be given as nil; its content is empty then.
+      given: layer.given || content,
       text: text,
       kept: kept,
       dropped: dropped,
       cut_at: if(cut, do: elem(cut, 0)),
       closing: if(cut, do: Markdown.closing(content, cut), else: ""),
-      offset: offset
+      offset: offset,
+      sha256: sha256,
+      prefix_sha256: prefix_sha256
     }
   end
 

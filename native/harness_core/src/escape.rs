@@ -37,12 +37,16 @@ pub fn escape(name: &[u8]) -> String {
 }
 
 fn is_escaped(character: char) -> bool {
+    matches!(character, '<' | '>' | '\\') || is_invisible(character)
+}
+
+/// Whether a character is a control, format, line separator or paragraph separator.
+pub(crate) fn is_invisible(character: char) -> bool {
     use GeneralCategory::{Control, Format, LineSeparator, ParagraphSeparator};
-    matches!(character, '<' | '>' | '\\')
-        || matches!(
-            character.general_category(),
-            Control | Format | LineSeparator | ParagraphSeparator
-        )
+    matches!(
+        character.general_category(),
+        Control | Format | LineSeparator | ParagraphSeparator
+    )
 }
 
 #[cfg(test)]

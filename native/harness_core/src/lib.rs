@@ -28,6 +28,7 @@
     )
 )]
 
+pub mod assembly;
 pub mod boundary;
 pub mod bpe;
 pub mod escape;
@@ -35,4 +36,5 @@ pub mod instruction_files;
 pub mod lint;
 pub mod markdown;
 pub mod plan;
+pub mod report;
 pub mod tokens;

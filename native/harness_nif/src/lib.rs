@@ -4,12 +4,14 @@
 //! exported on a dirty scheduler; where small work is common it is exported twice, and the
 //! Elixir module that calls it chooses by size.
 
+mod assembly;
 mod boundary;
 mod escape;
 mod instruction_files;
 mod lint;
 mod markdown;
 mod plan;
+mod report;
 mod tokens;
 
 rustler::init!("Elixir.Engine.Harness.Native", load = load);

@@ -72,11 +72,59 @@ defmodule Engine.Harness.CLITest do
     assert out =~ ~r/^project_context .*  ~7 .* kept +\d+ +~7$/m
   end
 
+  test "prints JSON and a page" do
+    workspace = workspace!(%{"AGENTS.md" => "Be brief."})
+    assert {0, json, ""} = run(["debug", workspace, "--format", "json", "--no-prompt"])
+
+    assert %{"version" => 1, "prompt" => %{"text" => nil}} =
+             :jiffy.decode(json, [:return_maps, :use_nil])
+
+    assert {0, "<!DOCTYPE html>" <> _, ""} = run(["debug", workspace, "--format", "html"])
+    assert {0, "agent      developer\n" <> _, ""} = run(["debug", workspace, "--format=table"])
+  end
+
+  test "says what changed since a report, and replays one" do
+    workspace = workspace!(%{"AGENTS.md" => "Be brief."})
+    folder = workspace!()
+    file = Path.join(folder, "kept.json")
+    assert {0, json, ""} = run(["debug", workspace, "--format", "json", "--inputs"])
+    File.write!(file, json)
+    assert {0, "the bytes are the same: " <> _, ""} = run(["replay", file])
+
+    write!(workspace, "AGENTS.md", "Be long.")
+    assert {0, out, ""} = run(["debug", workspace, "--against", file])
+
+    assert out =~
+             ~r/\nwhat changed\n  first difference .*\n.*\n  changed .* AGENTS.md  other bytes\n/
+
+    File.write!(file, String.replace(json, ~r/("text": "# Inst.*)brief/, "\\1long"))
+    assert {1, out, ""} = run(["replay", file])
+    assert out =~ ~r/^changed .* instruction_files AGENTS.md  other bytes$/m
+
+    assert {1, "", "not a report: " <> _} = run(["replay", Path.join(workspace, "AGENTS.md")])
+    gone = Path.join(folder, "gone.json")
+    no_file = ~s(could not read file "#{gone}": no such file or directory\n)
+    assert run(["replay", gone]) == {1, "", no_file}
+    assert run(["debug", workspace, "--against", gone]) == {1, "", no_file}
+  end
+
   test "lists what there is" do
     assert {0, out, ""} = run(["--help"])
     assert {0, ^out, ""} = run(["debug", "--help"])
 
-    for word <- ["debug", "--agent", "--budget", "--no-prompt", "--project-id"],
+    assert {0, ^out, ""} = run(["replay", "--help"])
+
+    for word <- [
+          "debug",
+          "replay FILE",
+          "--format",
+          "--against",
+          "--inputs",
+          "--agent",
+          "--budget",
+          "--no-prompt",
+          "--project-id"
+        ],
         do: assert(out =~ word)
 
     assert run(["--version"]) == {0, "harness 0.1.0\n", ""}
@@ -101,6 +149,9 @@ defmodule Engine.Harness.CLITest do
            ~s(--tokenizer "gpt" is not one of approximate, o200k_base, cl100k_base)},
           {["debug", "--compare", "gpt"],
            ~s(--compare "gpt" is not one of approximate, o200k_base, cl100k_base)},
+          {["debug", "--format", "xml"], ~s(--format "xml" is not one of table, json, html)},
+          {["replay"], "replay needs a file"},
+          {["replay", "a", "b"], ~s(one file at a time, got also "b")},
           {["debug", "a", "b"], ~s(one workspace at a time, got also "b")},
           {["debug", "--budget", "identity"], ~s(--budget "identity" #{budget})},
           {["debug", "--budget", "identity=-1"], ~s(--budget "identity=-1" #{budget})},
