@@ -4,7 +4,7 @@ defmodule Engine.Harness.CLI do
   @moduledoc false
 
   alias Engine.AgentInstructions.Reader
-  alias Engine.Harness.{Check, Debug, PromptAssembler, Replay, Report, Tokenizer}
+  alias Engine.Harness.{Check, Debug, Demo, PromptAssembler, Replay, Report, Tokenizer}
 
   @usage """
   usage: bin/harness VERB [OPTION ...]
@@ -34,6 +34,9 @@ defmodule Engine.Harness.CLI do
       --tokenizer, --gitignore, --skip-nested as above
     replay FILE            assemble again from what --format json --inputs kept, and compare:
                              status 0 where the bytes are the same
+    demo loops             a scripted session in which an agent loops, is nudged, blocked and halted,
+                           and its trace
+      --json                 the trace alone, as OTLP JSON
 
     --help                 this text
     --version              the library's version
@@ -77,6 +80,7 @@ defmodule Engine.Harness.CLI do
       ["debug" | rest] -> debug(rest)
       ["check" | rest] -> check(rest)
       ["replay" | rest] -> replay(rest)
+      ["demo" | rest] -> demo(rest)
       [help] when help in ["--help", "-h", "help"] -> show(@usage)
       ["--version"] -> show("harness #{Application.spec(:engine, :vsn)}\n")
       [] -> wrong("a verb is missing")
@@ -155,6 +159,27 @@ defmodule Engine.Harness.CLI do
       {:error, error} when is_exception(error) -> failed(error)
       {:error, message} -> wrong(message)
     end
+  end
+
+  defp demo(argv) do
+    with {:ok, switches, names} <- parse(argv, json: :boolean, help: :boolean) do
+      cond do
+        switches[:help] -> show(@usage)
+        names == ["loops"] -> demo_loops(Keyword.get(switches, :json, false))
+        names == [] -> wrong("the demo's name is missing; there is: loops")
+        true -> wrong("unknown demo #{Enum.map_join(names, " ", &inspect/1)}; there is: loops")
+      end
+    else
+      {:error, message} -> wrong(message)
+    end
+  end
+
+  defp demo_loops(json?) do
+    {story, trace} = Demo.loops()
+
+    if json?,
+      do: show([trace, "\n"]),
+      else: show([story, "\ntrace (OTLP JSON, one span a line)\n", trace, "\n"])
   end
 
   defp file([file]), do: {:ok, file}

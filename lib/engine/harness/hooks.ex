@@ -14,8 +14,8 @@ defmodule Engine.Harness.Hooks do
       ...> end
       iex> hooks =
       ...>   Hooks.new()
-      ...>   |> Hooks.register(:pre_tool_use, {"in_docs", in_docs})
       ...>   |> Hooks.register(:pre_tool_use, {"read_only", read_only})
+      ...>   |> Hooks.register(:pre_tool_use, {"in_docs", in_docs}, kind: :transform)
       iex> {:ok, payload} = Hooks.run(hooks, :pre_tool_use, %{tool: "ls", arguments: %{}})
       iex> payload.arguments
       %{"dir" => "docs"}
@@ -61,16 +61,39 @@ defmodule Engine.Harness.Hooks do
       iex> error.kind
       :invalid_return
 
+  ## Guards and transforms
+
+  Each registration has a kind: `:guard`, the default, or `:transform`. In `:pre_tool_use` and
+  `:pre_model_call` transforms run before guards, each kind in registration order, so that a
+  guard judges what will really be run or sent. There a guard may change the payload's
+  `:assigns` and what the caller added, but nothing of the step itself
+  (`Engine.Harness.Hooks.Payload.guarded/1`): that is an invalid return. In the other phases
+  both kinds run in registration order and may change what they like.
+
+  A halt is final: no later handler runs that could undo it.
+
+  ## Events
+
+  Each handler's decision becomes an `Engine.Harness.Hooks.Event` in the payload's `:events`
+  and, where the library `:telemetry` is loaded, one of its events around the handler's call:
+  `[:engine, :harness, phase, :start]`, then `:stop` or, when the handler failed, `:exception`.
+  Their metadata have the `:event`, with `:exception` also `:kind`, `:reason` and `:stacktrace`;
+  measurements are `:system_time` (`:start`), `:duration` (`:stop`, `:exception`) and
+  `:monotonic_time`, in native units.
+
+  ## The end of a session
+
   In `:session_end` nothing is left to stop, and each handler may have something to close:
   there all of them run, whatever one of them does. The answer is still `{:halt, …}` if one
   halted or failed, with the first one's reason.
   """
 
-  alias Engine.Harness.Hooks.{Error, Payload}
+  alias Engine.Harness.Hooks.{Error, Event, Payload, Telemetry}
+  alias Engine.Harness.Options
 
   defstruct Enum.map(Payload.phases(), &{&1, []})
 
-  @typedoc "Hooks: for each phase its handlers, in registration order."
+  @typedoc "Hooks: for each phase its handlers, in the order in which they run."
   @opaque t :: %__MODULE__{}
 
   @typedoc "What a handler may return."
@@ -78,6 +101,9 @@ defmodule Engine.Harness.Hooks do
 
   @typedoc "A function of a payload, by itself or with a name."
   @type handler :: (map -> answer) | {String.t() | atom, (map -> answer)}
+
+  @typedoc "What a handler is for: to let pass or stop, or to change what is run or sent."
+  @type kind :: :guard | :transform
 
   @typedoc "What a run of one phase's handlers came to."
   @type outcome :: {:ok, map} | {:halt, reason :: Error.t() | term, map}
@@ -108,10 +134,17 @@ defmodule Engine.Harness.Hooks do
   defdelegate phases, to: Payload
 
   @doc """
-  Adds a handler, which runs after those that the phase already has.
+  Adds a handler, which runs after those of its kind that the phase already has.
 
   The same handler may be added again, and then runs again. Raises `ArgumentError` for an
-  unknown phase and for what can't be a handler.
+  unknown phase or option and for what can't be a handler.
+
+  ## Options
+
+  | option | default | meaning |
+  |---|---|---|
+  | `:kind` | `:guard` | or `:transform`, which runs before the guards and may change the step |
+  | `:on_error` | `:halt` | what a failure of this handler does; with `:continue` the next one gets the payload as this one got it, and the failure is in the events alone |
 
   ## Examples
 
@@ -119,8 +152,8 @@ defmodule Engine.Harness.Hooks do
       iex> add = fn text -> fn payload -> {:cont, update_in(payload.prompt, &(&1 <> text))} end end
       iex> hooks =
       ...>   Hooks.new()
-      ...>   |> Hooks.register(:pre_model_call, add.(" Be brief."))
-      ...>   |> Hooks.register(:pre_model_call, {"language", add.(" Answer in French.")})
+      ...>   |> Hooks.register(:pre_model_call, add.(" Be brief."), kind: :transform)
+      ...>   |> Hooks.register(:pre_model_call, add.(" Answer in French."), kind: :transform)
       iex> {:ok, payload} =
       ...>   Hooks.run(hooks, :pre_model_call, %{model: "m", prompt: "You are kind."})
       iex> payload.prompt
@@ -130,14 +163,47 @@ defmodule Engine.Harness.Hooks do
       ** (ArgumentError) expected a handler to be a function of one argument or {name, function}, the name a string or an atom, got: a function of 0 arguments
 
   """
-  @spec register(t, Payload.phase(), handler) :: t
-  def register(%__MODULE__{} = hooks, phase, handler) do
+  @spec register(t, Payload.phase(), handler, kind: kind, on_error: :halt | :continue) :: t
+  def register(%__MODULE__{} = hooks, phase, handler, opts \\ []) do
     check_phase!(phase)
-    Map.update!(hooks, phase, &(&1 ++ [named!(handler)]))
+    {name, function} = named!(handler)
+    Options.validate!(opts, [:kind, :on_error])
+
+    handler = %{
+      name: name,
+      function: function,
+      kind: Options.one_of!(opts, :kind, [:guard, :transform]),
+      on_error: Options.one_of!(opts, :on_error, [:halt, :continue])
+    }
+
+    Map.update!(hooks, phase, &insert(&1, handler, Payload.guarded(phase)))
+  end
+
+  defp insert(handlers, %{kind: :transform} = handler, [_ | _] = _guarded) do
+    {transforms, guards} = Enum.split_while(handlers, &(&1.kind == :transform))
+    transforms ++ [handler | guards]
+  end
+
+  defp insert(handlers, handler, _guarded), do: handlers ++ [handler]
+
+  @doc """
+  Whether a phase has a handler of this name.
+
+  ## Examples
+
+      iex> alias Engine.Harness.Hooks
+      iex> hooks = Hooks.register(Hooks.new(), :session_end, {"log", fn _payload -> :ok end})
+      iex> {Hooks.registered?(hooks, "log"), Hooks.registered?(hooks, "count")}
+      {true, false}
+
+  """
+  @spec registered?(t, String.t() | atom) :: boolean
+  def registered?(%__MODULE__{} = hooks, name) do
+    Enum.any?(phases(), fn phase -> Enum.any?(Map.fetch!(hooks, phase), &(&1.name == name)) end)
   end
 
   @doc """
-  Runs the handlers of a phase, in registration order, until one halts.
+  Runs the handlers of a phase, in their order, until one halts.
 
   Each handler gets the payload that the one before it left. `{:ok, payload}` means that all
   of them let the step pass; `{:halt, reason, payload}` that one did not, or failed, in which
@@ -150,7 +216,8 @@ defmodule Engine.Harness.Hooks do
 
   The payload must have the keys that its phase requires, or `ArgumentError` is raised.
   `:assigns` is put in as `%{}` when it is absent. A handler's payload must have them too, and
-  `:assigns` with them, so that no handler loses what another one keeps there.
+  `:assigns` with them, so that no handler loses what another one keeps there. What the
+  handlers decided is put in front of `:events`.
 
   There is no time limit: a handler that must not take long has to see to it itself.
 
@@ -164,8 +231,11 @@ defmodule Engine.Harness.Hooks do
       iex> hooks = Hooks.register(Hooks.new(), :pre_tool_use, spend)
       iex> call = %{tool: "ls", arguments: %{}, assigns: %{calls: 1}}
       iex> {:ok, payload} = Hooks.run(hooks, :pre_tool_use, call)
-      iex> Hooks.run(hooks, :pre_tool_use, payload)
-      {:halt, :too_many_calls, %{tool: "ls", arguments: %{}, assigns: %{calls: 3}}}
+      iex> {:halt, :too_many_calls, payload} = Hooks.run(hooks, :pre_tool_use, payload)
+      iex> payload.assigns
+      %{calls: 3}
+      iex> Enum.map(payload.events, & &1.decision)
+      [:halt, :cont]
 
       iex> Engine.Harness.Hooks.run(Engine.Harness.Hooks.new(), :session_start, %{})
       ** (ArgumentError) the payload of :session_start lacks :session_id
@@ -244,29 +314,46 @@ defmodule Engine.Harness.Hooks do
     run(hooks, :session_end, Map.put(payload, :reason, reason))
   end
 
-  # Nothing is left to stop, so a halt is kept as the answer, and the rest still runs.
-  defp run_all(handlers, :session_end, payload) do
-    Enum.reduce(handlers, {:ok, payload}, fn handler, before ->
-      case {before, call(handler, :session_end, left(before))} do
-        {{:halt, first, _payload}, outcome} -> {:halt, first, left(outcome)}
-        {{:ok, _payload}, outcome} -> outcome
-      end
-    end)
-  end
+  # Handlers don't get the events, so none of them can lose or change what others decided.
+  defp run_all([], _phase, payload), do: {:ok, payload}
 
   defp run_all(handlers, phase, payload) do
-    Enum.reduce_while(handlers, {:ok, payload}, fn handler, {:ok, payload} ->
-      case call(handler, phase, payload) do
-        {:ok, payload} -> {:cont, {:ok, payload}}
-        halt -> {:halt, halt}
-      end
-    end)
+    {events, payload} = Map.pop(payload, :events, [])
+
+    {outcome, events} =
+      Enum.reduce_while(handlers, {{:ok, payload}, events}, fn handler, {before, events} ->
+        {outcome, events} = call(handler, phase, left(before), events)
+        {next(phase, outcome), {first(before, outcome), events}}
+      end)
+
+    put_elem(outcome, tuple_size(outcome) - 1, Map.put(left(outcome), :events, events))
   end
+
+  # At the session's end nothing is left to stop: the rest still runs, and the first halt's
+  # reason is kept.
+  defp next(:session_end, _outcome), do: :cont
+  defp next(_phase, {:ok, _payload}), do: :cont
+  defp next(_phase, _halt), do: :halt
+
+  defp first({:halt, reason, _before}, outcome), do: {:halt, reason, left(outcome)}
+  defp first({:ok, _before}, outcome), do: outcome
 
   defp left({:ok, payload}), do: payload
   defp left({:halt, _reason, payload}), do: payload
 
-  defp call({name, function}, phase, payload) do
+  defp call(handler, phase, payload, events) do
+    event = Event.new(handler, phase, payload)
+    started = Telemetry.start(event)
+    {decision, outcome} = decide(handler, phase, payload)
+    {notes, outcome} = take_notes(outcome)
+    event = %{event | decision: decision, reason: reason(outcome)}
+    Telemetry.stop(started, event, failed(decision, outcome))
+
+    notes = Enum.map(notes, &Map.merge(event, &1))
+    {go_on(handler, outcome, decision), [event | notes ++ events]}
+  end
+
+  defp decide(%{name: name, function: function, kind: kind}, phase, payload) do
     error = %Error{phase: phase, handler: name}
 
     try do
@@ -274,15 +361,23 @@ defmodule Engine.Harness.Hooks do
     catch
       kind, reason ->
         {kind, reason} = failure(kind, reason, __STACKTRACE__)
-        {:halt, %{error | kind: kind, reason: reason, stacktrace: __STACKTRACE__}, payload}
+        error = %{error | kind: kind, reason: reason, stacktrace: __STACKTRACE__}
+        {kind, {:halt, error, payload}}
     else
       answer ->
-        outcome = outcome(answer, payload)
+        case outcome(answer, payload) do
+          nil ->
+            {:invalid_return, {:halt, %{error | kind: :invalid_return, reason: answer}, payload}}
 
-        if outcome && !Payload.problem(phase, left(outcome)) do
-          outcome
-        else
-          {:halt, %{error | kind: :invalid_return, reason: answer}, payload}
+          outcome ->
+            case problem(kind, phase, payload, left(outcome)) do
+              nil ->
+                {if(is_tuple(answer), do: elem(answer, 0), else: answer), outcome}
+
+              problem ->
+                error = %{error | kind: :invalid_return, reason: answer, problem: problem}
+                {:invalid_return, {:halt, error, payload}}
+            end
         end
     end
   end
@@ -292,6 +387,48 @@ defmodule Engine.Harness.Hooks do
   defp outcome({:halt, reason}, payload), do: {:halt, reason, payload}
   defp outcome({:halt, reason, payload}, _before), do: {:halt, reason, payload}
   defp outcome(_answer, _payload), do: nil
+
+  defp problem(kind, phase, before, payload) do
+    Payload.problem(phase, payload) || notes_problem(Map.get(payload, :events, [])) ||
+      changed(kind, Payload.guarded(phase), before, payload)
+  end
+
+  # A handler got no events, so what it hands back are notes of its own.
+  defp notes_problem([]), do: nil
+
+  defp notes_problem([%{decision: decision, reason: reason} = note | rest])
+       when is_atom(decision) and is_binary(reason) and map_size(note) == 2,
+       do: notes_problem(rest)
+
+  defp notes_problem(_other) do
+    "expected :events to be left alone or added to by Engine.Harness.Middleware.note/3"
+  end
+
+  defp changed(:guard, [_ | _] = keys, before, payload) do
+    # Strictly: 1 and 1.0 are not the same argument.
+    case Enum.reject(keys, &(Map.fetch(before, &1) === Map.fetch(payload, &1))) do
+      [] -> nil
+      keys -> "a guard may not change #{Options.list(keys)}"
+    end
+  end
+
+  defp changed(_kind, _keys, _before, _payload), do: nil
+
+  defp take_notes(outcome) do
+    {notes, payload} = Map.pop(left(outcome), :events, [])
+    {notes, put_elem(outcome, tuple_size(outcome) - 1, payload)}
+  end
+
+  defp reason({:ok, _payload}), do: nil
+  defp reason({:halt, reason, _payload}), do: Event.text(reason)
+
+  defp failed(decision, _outcome) when decision in [:ok, :cont, :halt], do: nil
+  defp failed(_decision, {:halt, error, _payload}), do: error
+
+  defp go_on(%{on_error: :continue}, {:halt, _error, payload}, decision) when decision != :halt,
+    do: {:ok, payload}
+
+  defp go_on(_handler, outcome, _decision), do: outcome
 
   defp failure(:error, reason, stacktrace) do
     {:raise, Exception.normalize(:error, reason, stacktrace)}

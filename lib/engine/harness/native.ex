@@ -43,6 +43,12 @@ defmodule Engine.Harness.Native do
 
   def plan_make(_tokenizer, _layers, _total), do: not_loaded()
   def plan_make_dirty(_tokenizer, _layers, _total), do: not_loaded()
+  def loop_detection_new, do: not_loaded()
+  def loop_detection_reset(_state), do: not_loaded()
+  def loop_detection_observe(_state, _ladder, _text, _calls), do: not_loaded()
+  def loop_detection_observe_dirty(_state, _ladder, _text, _calls), do: not_loaded()
+  def loop_detection_is_blocked(_state, _call), do: not_loaded()
+  def loop_detection_is_blocked_dirty(_state, _call), do: not_loaded()
   def plan_separator, do: not_loaded()
   def plan_marker, do: not_loaded()
 
@@ -55,6 +61,8 @@ defmodule Engine.Harness.Native do
   def tokens_count_dirty(_encoding, _text), do: not_loaded()
   def tokens_remember(_capacity), do: not_loaded()
   def tokens_remembered, do: not_loaded()
+
+  def trace_otlp(_events, _context, _span_ids), do: not_loaded()
 
   defp not_loaded do
     :erlang.nif_error(

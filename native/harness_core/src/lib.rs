@@ -35,6 +35,8 @@ pub mod escape;
 pub mod instruction_files;
 pub mod lint;
 pub mod markdown;
+pub mod loop_detection;
 pub mod plan;
 pub mod report;
 pub mod tokens;
+pub mod trace;

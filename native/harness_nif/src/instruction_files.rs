@@ -1,5 +1,6 @@
+use crate::binary;
 use harness_core::instruction_files::{self, Error, Kind, Loaded, Nested, Options, Reason, Unused};
-use rustler::{Atom, Binary, Encoder, Env, NewBinary, NifUnitEnum, Term};
+use rustler::{Atom, Binary, Encoder, Env, NifUnitEnum, Term};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -167,10 +168,4 @@ fn error_reason(error: &Error) -> Atom {
         Error::TooManyDirectories { .. } => atoms::too_many_directories(),
         Error::Resources { .. } => atoms::resources(),
     }
-}
-
-fn binary<'a>(env: Env<'a>, bytes: &[u8]) -> Term<'a> {
-    let mut binary = NewBinary::new(env, bytes.len());
-    binary.as_mut_slice().copy_from_slice(bytes);
-    binary.into()
 }

@@ -10,9 +10,11 @@ mod escape;
 mod instruction_files;
 mod lint;
 mod markdown;
+mod loop_detection;
 mod plan;
 mod report;
 mod tokens;
+mod trace;
 
 rustler::init!("Elixir.Engine.Harness.Native", load = load);
 
@@ -20,4 +22,10 @@ fn load(_env: rustler::Env, _info: rustler::Term) -> bool {
     // The caller gets a panic as an exception; it is not printed over the user's terminal too.
     std::panic::set_hook(Box::new(|_| {}));
     true
+}
+
+fn binary<'a>(env: rustler::Env<'a>, bytes: &[u8]) -> rustler::Term<'a> {
+    let mut binary = rustler::NewBinary::new(env, bytes.len());
+    binary.as_mut_slice().copy_from_slice(bytes);
+    binary.into()
 }

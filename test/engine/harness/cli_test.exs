@@ -117,6 +117,7 @@ defmodule Engine.Harness.CLITest do
     for word <- [
           "debug",
           "replay FILE",
+          "demo loops",
           "--format",
           "--against",
           "--inputs",
@@ -128,6 +129,24 @@ defmodule Engine.Harness.CLITest do
         do: assert(out =~ word)
 
     assert run(["--version"]) == {0, "harness 0.1.0\n", ""}
+  end
+
+  test "shows how a loop is broken" do
+    assert {0, out, ""} = run(["demo", "loops"])
+    assert [story, trace] = String.split(out, "\ntrace (OTLP JSON, one span a line)\n")
+    assert story =~ "the tool ran 5 times for 8 calls\n"
+    assert length(Regex.scan(~r/^message \d+ /m, story)) == 8
+    assert length(Regex.scan(~r/→ refused, not run$/m, story)) == 3
+
+    for sentence <- [
+          "told       The same call of sh gave the same result 3 times in a row. Try",
+          "told       The same call of sh gave the same result 5 times in a row. It is not run",
+          "halt       The same call of sh gave the same result 8 times in a row. The session"
+        ],
+        do: assert(story =~ sentence)
+
+    assert {0, ^trace, ""} = run(["demo", "loops", "--json"])
+    assert %{"resourceSpans" => [_]} = :jiffy.decode(trace, [:return_maps])
   end
 
   test "status 1 for what is wrong with the data" do
@@ -152,6 +171,9 @@ defmodule Engine.Harness.CLITest do
           {["debug", "--format", "xml"], ~s(--format "xml" is not one of table, json, html)},
           {["replay"], "replay needs a file"},
           {["replay", "a", "b"], ~s(one file at a time, got also "b")},
+          {["demo"], "the demo's name is missing; there is: loops"},
+          {["demo", "loop"], ~s(unknown demo "loop"; there is: loops)},
+          {["demo", "loops", "--jsn"], "option --jsn is unknown"},
           {["debug", "a", "b"], ~s(one workspace at a time, got also "b")},
           {["debug", "--budget", "identity"], ~s(--budget "identity" #{budget})},
           {["debug", "--budget", "identity=-1"], ~s(--budget "identity=-1" #{budget})},

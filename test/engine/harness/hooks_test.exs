@@ -8,6 +8,7 @@ defmodule Engine.Harness.HooksTest do
 
   doctest Engine.Harness.Hooks
   doctest Engine.Harness.Hooks.Error
+  doctest Engine.Harness.Hooks.Event
   doctest Engine.Harness.Hooks.Payload
 
   @phases [
@@ -43,12 +44,24 @@ defmodule Engine.Harness.HooksTest do
     end
   end
 
-  defp hooks(phase, handlers) do
-    Enum.reduce(handlers, Hooks.new(), &Hooks.register(&2, phase, &1))
+  defp hooks(phase, handlers, opts \\ []) do
+    Enum.reduce(handlers, Hooks.new(), &Hooks.register(&2, phase, &1, opts))
   end
 
-  defp run(handlers), do: Hooks.run(hooks(:pre_tool_use, handlers), :pre_tool_use, @call)
-  defp run_end(handlers), do: Hooks.run(hooks(:session_end, handlers), :session_end, @ended)
+  # As transforms, which may do more; without the events, which have tests of their own.
+  defp run(handlers) do
+    hooks = hooks(:pre_tool_use, handlers, kind: :transform)
+    bare(Hooks.run(hooks, :pre_tool_use, @call))
+  end
+
+  defp run_end(handlers) do
+    bare(Hooks.run(hooks(:session_end, handlers), :session_end, @ended))
+  end
+
+  defp bare(outcome) do
+    last = tuple_size(outcome) - 1
+    put_elem(outcome, last, Map.delete(elem(outcome, last), :events))
+  end
 
   defp append(text) do
     fn payload -> {:cont, %{payload | arguments: payload.arguments <> text}} end
@@ -92,10 +105,8 @@ defmodule Engine.Harness.HooksTest do
         append(" a").(payload)
       end
 
-      hooks = hooks(:pre_tool_use, [slow, append(" b")])
-
       for _ <- 1..100 do
-        assert Hooks.run(hooks, :pre_tool_use, @call) == {:ok, %{@call | arguments: "ls a b"}}
+        assert run([slow, append(" b")]) == {:ok, %{@call | arguments: "ls a b"}}
       end
     end
 
@@ -107,7 +118,7 @@ defmodule Engine.Harness.HooksTest do
     test "handlers of other phases don't run" do
       hooks = Hooks.register(hooks(:session_start, [tell(:start)]), :session_end, tell(:end))
 
-      assert Hooks.run(hooks, :session_start, @session) == {:ok, @session}
+      assert bare(Hooks.run(hooks, :session_start, @session)) == {:ok, @session}
       assert ran() == [:start]
     end
 
@@ -126,6 +137,346 @@ defmodule Engine.Harness.HooksTest do
     end
   end
 
+  describe "guards and transforms" do
+    defp rewrite(text), do: fn payload -> {:cont, %{payload | arguments: text}} end
+
+    test "H02: a guard sees what a transform registered later makes of the arguments" do
+      allow_ls = fn
+        %{arguments: "ls"} -> :ok
+        %{arguments: other} -> {:halt, {:not_allowed, other}}
+      end
+
+      hooks = Hooks.register(Hooks.new(), :pre_tool_use, {"allow", allow_ls})
+
+      assert {:ok, %{arguments: "ls"}} = Hooks.run(hooks, :pre_tool_use, @call)
+
+      hooks = Hooks.register(hooks, :pre_tool_use, {"rm", rewrite("rm -rf")}, kind: :transform)
+
+      assert {:halt, {:not_allowed, "rm -rf"}, %{arguments: "rm -rf"}} =
+               Hooks.run(hooks, :pre_tool_use, @call)
+    end
+
+    test "each kind keeps its registration order" do
+      for {phase, payload, order} <- [
+            {:pre_tool_use, @call, [:c, :e, :a, :b, :d]},
+            {:pre_model_call, %{model: "m", prompt: ""}, [:c, :e, :a, :b, :d]},
+            {:post_tool_use, Map.put(@call, :result, ""), [:a, :b, :c, :d, :e]},
+            {:session_end, @ended, [:a, :b, :c, :d, :e]}
+          ] do
+        hooks =
+          Enum.reduce(
+            [a: :guard, b: :guard, c: :transform, d: :guard, e: :transform],
+            Hooks.new(),
+            fn {name, kind}, hooks -> Hooks.register(hooks, phase, tell(name), kind: kind) end
+          )
+
+        assert {:ok, _payload} = Hooks.run(hooks, phase, payload)
+        assert ran() == order
+      end
+    end
+
+    test "a transform's halt is final: no guard runs" do
+      hooks = Hooks.register(Hooks.new(), :pre_tool_use, tell(:guard))
+      hooks = Hooks.register(hooks, :pre_tool_use, tell(:t, {:halt, :no}), kind: :transform)
+      assert bare(Hooks.run(hooks, :pre_tool_use, @call)) == {:halt, :no, @call}
+      assert ran() == [:t]
+    end
+
+    test "a guard that changes the step returned rubbish, whether it lets pass or halts" do
+      changed = %{@call | arguments: "ls -l"}
+
+      for {answer, shape} <- [
+            {{:cont, changed}, "{:cont, payload}"},
+            {{:halt, :no, changed}, "{:halt, reason, payload}"}
+          ] do
+        hooks = hooks(:pre_tool_use, [{"guard", fn _ -> answer end}, tell(:next)])
+
+        assert {:halt, %Error{kind: :invalid_return, reason: ^answer} = error, payload} =
+                 Hooks.run(hooks, :pre_tool_use, @call)
+
+        assert Exception.message(error) ==
+                 ~s(handler "guard" of :pre_tool_use returned #{shape}: ) <>
+                   "a guard may not change :arguments"
+
+        assert payload.arguments == "ls"
+        assert ran() == []
+      end
+    end
+
+    test "a guard may change no key of the step, by however little, nor add one" do
+      call = %{tool: "sh", arguments: %{"n" => 1}, call_id: "c1", assigns: %{}}
+      prompt = %{model: "m", prompt: "Hello", assigns: %{}}
+
+      for {phase, payload, changed, key} <- [
+            {:pre_tool_use, call, %{call | arguments: %{"n" => 1.0}}, ":arguments"},
+            {:pre_tool_use, call, %{call | tool: "rm"}, ":tool"},
+            {:pre_tool_use, call, Map.delete(call, :call_id), ":call_id"},
+            {:pre_tool_use, call, Map.put(call, :batch_id, 1), ":batch_id"},
+            {:pre_model_call, prompt, %{prompt | prompt: "Hi", model: "n"}, ":model, :prompt"},
+            {:pre_model_call, prompt, Map.put(prompt, :tools, []), ":tools"}
+          ] do
+        hooks = hooks(phase, [{"guard", fn _ -> {:cont, changed} end}])
+        assert {:halt, %Error{problem: problem}, _payload} = Hooks.run(hooks, phase, payload)
+        assert problem == "a guard may not change #{key}"
+
+        hooks = hooks(phase, [{"transform", fn _ -> {:cont, changed} end}], kind: :transform)
+        assert bare(Hooks.run(hooks, phase, payload)) == {:ok, changed}
+      end
+    end
+
+    test "a guard may change assigns, the time and what the caller added" do
+      changed = Map.merge(@call, %{assigns: %{calls: 1}, now_ms: 7, own: 2})
+      hooks = hooks(:pre_tool_use, [fn _ -> {:cont, changed} end])
+      assert bare(Hooks.run(hooks, :pre_tool_use, @call)) == {:ok, changed}
+    end
+
+    test "in other phases a guard may change what it likes" do
+      payload = Map.put(@call, :result, "a very long text")
+      shorten = fn payload -> {:cont, %{payload | result: "a"}} end
+      assert {:ok, left} = Hooks.run(hooks(:post_tool_use, [shorten]), :post_tool_use, payload)
+      assert left.result == "a"
+    end
+  end
+
+  describe "on_error: :continue" do
+    test "a failure lets the next one run, with the payload as it was, and is in the events" do
+      for {function, decision} <- [
+            {fn _ -> raise "boom" end, :raise},
+            {fn _ -> throw(:boom) end, :throw},
+            {fn _ -> exit(:boom) end, :exit},
+            {fn _ -> :boom end, :invalid_return},
+            {rewrite("rm"), :invalid_return}
+          ] do
+        hooks = Hooks.register(Hooks.new(), :pre_tool_use, {"a", function}, on_error: :continue)
+        hooks = Hooks.register(hooks, :pre_tool_use, tell("b"))
+
+        assert {:ok, %{arguments: "ls", events: events}} = Hooks.run(hooks, :pre_tool_use, @call)
+        assert_received {"b", @call}
+
+        assert [
+                 %{handler: "b", decision: :ok, on_error: :halt},
+                 %{handler: "a", decision: ^decision, on_error: :continue, reason: reason}
+               ] = events
+
+        assert reason =~ ~s(handler "a" of :pre_tool_use )
+      end
+    end
+
+    test "a halt is no failure: it still halts" do
+      hooks =
+        hooks(:pre_tool_use, [{"a", fn _ -> {:halt, :no} end}, tell(:b)], on_error: :continue)
+
+      assert bare(Hooks.run(hooks, :pre_tool_use, @call)) == {:halt, :no, @call}
+      assert ran() == []
+    end
+
+    test "at the session's end such a failure is not the answer" do
+      hooks = hooks(:session_end, [{"a", fn _ -> raise "boom" end}], on_error: :continue)
+      assert {:ok, %{events: [%{decision: :raise}]}} = Hooks.run(hooks, :session_end, @ended)
+    end
+  end
+
+  describe "events" do
+    test "are in front of those that were there, the newest first" do
+      hooks = hooks(:pre_tool_use, [{"a", fn _ -> :ok end}, {"b", fn _ -> {:halt, :no} end}])
+
+      assert {:halt, :no, %{events: events}} =
+               Hooks.run(hooks, :pre_tool_use, Map.put(@call, :events, [:earlier]))
+
+      assert events == [
+               %{
+                 phase: :pre_tool_use,
+                 handler: "b",
+                 kind: :guard,
+                 decision: :halt,
+                 reason: ":no",
+                 on_error: :halt,
+                 step: %{tool: "sh"}
+               },
+               %{
+                 phase: :pre_tool_use,
+                 handler: "a",
+                 kind: :guard,
+                 decision: :ok,
+                 reason: nil,
+                 on_error: :halt,
+                 step: %{tool: "sh"}
+               },
+               :earlier
+             ]
+    end
+
+    test "handlers don't see them, and can't lose or forge them" do
+      payload = Map.put(@call, :events, [:earlier])
+
+      assert {:ok, %{events: [%{decision: :ok}, :earlier]}} =
+               Hooks.run(hooks(:pre_tool_use, [tell("a")]), :pre_tool_use, payload)
+
+      assert_received {"a", @call}
+
+      lose = fn payload -> {:cont, Map.put(payload, :events, [])} end
+
+      assert {:ok, %{events: [%{decision: :cont}, :earlier]}} =
+               Hooks.run(hooks(:pre_tool_use, [lose]), :pre_tool_use, payload)
+
+      for events <- [[%{handler: "b", decision: :ok, reason: "x"}], [1], [[] | 1], :none] do
+        forge = fn payload -> {:cont, Map.put(payload, :events, events)} end
+
+        assert {:halt, %Error{kind: :invalid_return}, %{events: [event, :earlier]}} =
+                 Hooks.run(hooks(:pre_tool_use, [forge]), :pre_tool_use, payload)
+
+        assert event.decision == :invalid_return
+      end
+    end
+
+    test "tell the step, and nothing of its content" do
+      payload = %{
+        tool: "sh",
+        arguments: "ls",
+        result: "secret",
+        is_error: true,
+        call_id: "c1",
+        batch_id: {1, 2},
+        session_id: "s1",
+        now_ms: 5,
+        own: 1
+      }
+
+      assert {:ok, %{events: [event]}} =
+               Hooks.run(hooks(:post_tool_use, [tell("a")]), :post_tool_use, payload)
+
+      assert event.step == %{
+               tool: "sh",
+               call_id: "c1",
+               batch_id: "{1, 2}",
+               session_id: "s1",
+               is_error: true,
+               now_ms: 5
+             }
+
+      payload = %{model: "m", prompt: "p", completion: "c", usage: %{input_tokens: 3}}
+
+      assert {:ok, %{events: [event]}} =
+               Hooks.run(hooks(:post_model_call, [tell("a")]), :post_model_call, payload)
+
+      assert event.step == %{model: "m", usage: %{input_tokens: 3}}
+
+      payload = %{@ended | reason: {:raise, %RuntimeError{message: "boom"}}}
+
+      assert {:ok, %{events: [event]}} =
+               Hooks.run(hooks(:session_end, [tell("a")]), :session_end, payload)
+
+      assert event.step == %{session_id: "s1", ended: "boom"}
+    end
+
+    test "a reason is text, of bounded length, whatever it is" do
+      long = String.duplicate("é", 1_000)
+
+      for {reason, text} <- [
+            {:no, ":no"},
+            {"no", "no"},
+            {%ArgumentError{message: "no"}, "no"},
+            {long, String.duplicate("é", 512)},
+            {%RuntimeError{message: long}, String.duplicate("é", 512)},
+            {"caf\xE9", ~S(<<99, 97, 102, 233>>)}
+          ] do
+        hooks = hooks(:pre_tool_use, [fn _ -> {:halt, reason} end])
+        assert {:halt, ^reason, %{events: [event]}} = Hooks.run(hooks, :pre_tool_use, @call)
+        assert event.reason == text
+      end
+    end
+
+    test "a handler without a name is named the same in every build" do
+      hooks = hooks(:pre_tool_use, [fn _ -> :ok end, &Map.fetch!(%{@call => :ok}, &1)])
+      assert {:ok, %{events: events}} = Hooks.run(hooks, :pre_tool_use, @call)
+
+      assert Enum.map(events, & &1.handler) |> Enum.uniq() == [
+               "a function in #{inspect(__MODULE__)}"
+             ]
+    end
+  end
+
+  # Where the library is on the code path: it is no dependency.
+  if Code.ensure_loaded?(:telemetry) do
+    describe "telemetry" do
+      @describetag :capture_log
+      @compile {:no_warn_undefined, :telemetry}
+
+      setup do
+        {:ok, _} = Application.ensure_all_started(:telemetry)
+
+        on_exit(fn -> for %{id: id} <- :telemetry.list_handlers([]), do: :telemetry.detach(id) end)
+      end
+
+      defp listen(function) do
+        # These tests run beside others, whose runs are listened to as well.
+        test = self()
+        names = for phase <- @phases, name <- [:start, :stop, :exception], do: {phase, name}
+
+        for {phase, name} <- names do
+          :telemetry.attach(
+            {test, phase, name},
+            [:engine, :harness, phase, name],
+            fn event, measurements, metadata, _config ->
+              if self() == test, do: function.(event, measurements, metadata)
+            end,
+            nil
+          )
+        end
+      end
+
+      defp sent do
+        receive do
+          {:telemetry, event, measurements, metadata} ->
+            [{event, measurements |> Map.keys() |> Enum.sort(), metadata} | sent()]
+        after
+          0 -> []
+        end
+      end
+
+      test "is told of each handler's start and decision" do
+        listen(&send(self(), {:telemetry, &1, &2, &3}))
+        hooks = hooks(:pre_tool_use, [{"a", fn _ -> :ok end}, {"b", fn _ -> raise "boom" end}])
+
+        assert {:halt, %Error{stacktrace: stacktrace}, %{events: [b, a]}} =
+                 Hooks.run(hooks, :pre_tool_use, @call)
+
+        assert sent() == [
+                 {[:engine, :harness, :pre_tool_use, :start], [:monotonic_time, :system_time],
+                  %{event: %{a | decision: nil}}},
+                 {[:engine, :harness, :pre_tool_use, :stop], [:duration, :monotonic_time],
+                  %{event: a}},
+                 {[:engine, :harness, :pre_tool_use, :start], [:monotonic_time, :system_time],
+                  %{event: %{b | decision: nil, reason: nil}}},
+                 {[:engine, :harness, :pre_tool_use, :exception], [:duration, :monotonic_time],
+                  %{
+                    event: b,
+                    kind: :raise,
+                    reason: %RuntimeError{message: "boom"},
+                    stacktrace: stacktrace
+                  }}
+               ]
+      end
+
+      test "H10: a listener that exits leaves the run as it is" do
+        test = self()
+
+        listen(fn event, _measurements, _metadata ->
+          send(test, {:telemetry, event, %{}, %{}})
+          exit(:boom)
+        end)
+
+        assert run([append(" -l")]) == {:ok, %{@call | arguments: "ls -l"}}
+        assert [{[:engine, :harness, :pre_tool_use, :start], [], %{}} | _] = sent()
+      end
+
+      test "H10: so does a library that is stopped" do
+        :ok = Application.stop(:telemetry)
+        assert run([append(" -l")]) == {:ok, %{@call | arguments: "ls -l"}}
+      end
+    end
+  end
+
   describe "a handler that fails" do
     test "H04: any other answer halts, with the payload kept, and is never an allow" do
       for answer <- [nil, false, true, :error, {:halt}, {:ok, 1}, {:ok, @call}, :cont, :halt] do
@@ -136,6 +487,7 @@ defmodule Engine.Harness.HooksTest do
                  handler: "guard",
                  kind: :invalid_return,
                  reason: answer,
+                 problem: nil,
                  stacktrace: []
                }
 
@@ -260,6 +612,18 @@ defmodule Engine.Harness.HooksTest do
       end
     end
 
+    test "options of a registration" do
+      for {opts, message} <- [
+            {[kind: :filter], "expected :kind to be one of :guard, :transform, got: :filter"},
+            {[on_error: nil], "expected :on_error to be one of :halt, :continue, got: nil"},
+            {[order: 1], "option :order is unknown, expected any of: :kind, :on_error"}
+          ] do
+        assert_raise ArgumentError, message, fn ->
+          Hooks.register(Hooks.new(), :pre_tool_use, fn _ -> :ok end, opts)
+        end
+      end
+    end
+
     test "a payload without the keys of its phase" do
       for {payload, message} <- [
             {%{tool: "sh"}, "the payload of :pre_tool_use lacks :arguments"},
@@ -267,7 +631,9 @@ defmodule Engine.Harness.HooksTest do
             {[tool: "sh"],
              ~s(expected the payload of :pre_tool_use to be a map, got: [tool: "sh"])},
             {%{@call | assigns: nil},
-             "expected :assigns in the payload of :pre_tool_use to be a map, got: nil"}
+             "expected :assigns in the payload of :pre_tool_use to be a map, got: nil"},
+            {Map.put(@call, :events, nil),
+             "expected :events in the payload of :pre_tool_use to be a list, got: nil"}
           ] do
         assert_raise ArgumentError, message, fn ->
           Hooks.run(Hooks.new(), :pre_tool_use, payload)
@@ -285,7 +651,8 @@ defmodule Engine.Harness.HooksTest do
 
     test "keys that no phase knows are passed along" do
       payload = Map.merge(@call, %{"own" => 1, call_id: "c1", attempt: 2})
-      assert Hooks.run(hooks(:pre_tool_use, [tell(:a)]), :pre_tool_use, payload) == {:ok, payload}
+      hooks = hooks(:pre_tool_use, [tell(:a)])
+      assert bare(Hooks.run(hooks, :pre_tool_use, payload)) == {:ok, payload}
       assert_received {:a, ^payload}
     end
   end
@@ -341,8 +708,8 @@ defmodule Engine.Harness.HooksTest do
       close = fn payload -> {:cont, update_in(payload.assigns.log, &(&1 ++ [:close]))} end
       work = fn payload -> {:done, update_in(payload.assigns.log, &(&1 ++ [:work]))} end
 
-      assert session([session_start: open, session_end: close], work) ==
-               {:ok, :done, {:ok, %{@ended | assigns: %{log: [:open, :work, :close]}}}}
+      assert {:ok, :done, ended} = session([session_start: open, session_end: close], work)
+      assert bare(ended) == {:ok, %{@ended | assigns: %{log: [:open, :work, :close]}}}
     end
 
     test "a halt at the start leaves out the work, not the end" do
@@ -354,8 +721,10 @@ defmodule Engine.Harness.HooksTest do
 
       ended = %{@ended | reason: {:halt, :closed_today}}
 
-      assert session(handlers, fn _ -> flunk("the work began") end) ==
-               {:halt, :closed_today, {:ok, ended}}
+      assert {:halt, :closed_today, outcome} =
+               session(handlers, fn _ -> flunk("the work began") end)
+
+      assert bare(outcome) == {:ok, ended}
 
       assert ran() == [:a, :b, :end]
     end

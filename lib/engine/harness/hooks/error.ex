@@ -11,6 +11,7 @@ defmodule Engine.Harness.Hooks.Error do
   | `:handler` | name or function | which handler: its name, or the function when it has none |
   | `:kind` | `:invalid_return`, `:raise`, `:throw`, `:exit` | how it failed |
   | `:reason` | term | what it returned, threw or exited with; the exception that it raised |
+  | `:problem` | text, `nil` | what is wrong with the payload that it returned |
   | `:stacktrace` | `t:Exception.stacktrace/0` | where; `[]` for `:invalid_return` |
 
   It is an exception, so that a caller who takes it for fatal can raise it as it is.
@@ -32,10 +33,11 @@ defmodule Engine.Harness.Hooks.Error do
           handler: String.t() | atom | (map -> term),
           kind: :invalid_return | :raise | :throw | :exit,
           reason: term,
+          problem: String.t() | nil,
           stacktrace: Exception.stacktrace()
         }
 
-  defexception [:phase, :handler, :kind, :reason, stacktrace: []]
+  defexception [:phase, :handler, :kind, :reason, :problem, stacktrace: []]
 
   @impl true
   def message(%__MODULE__{phase: phase, handler: handler} = error) do
@@ -50,12 +52,12 @@ defmodule Engine.Harness.Hooks.Error do
   defp what(%{kind: :exit, reason: reason}), do: "exited: #{Exception.format_exit(reason)}"
 
   # These two have the shape of an answer, so it is their payload that is wrong.
-  defp what(%{kind: :invalid_return, phase: phase, reason: {:cont, payload}}) do
-    "returned {:cont, payload}: #{Payload.problem(phase, payload)}"
+  defp what(%{kind: :invalid_return, reason: {:cont, _payload}, problem: problem}) do
+    "returned {:cont, payload}: #{problem}"
   end
 
-  defp what(%{kind: :invalid_return, phase: phase, reason: {:halt, _reason, payload}}) do
-    "returned {:halt, reason, payload}: #{Payload.problem(phase, payload)}"
+  defp what(%{kind: :invalid_return, reason: {:halt, _reason, _payload}, problem: problem}) do
+    "returned {:halt, reason, payload}: #{problem}"
   end
 
   defp what(%{kind: :invalid_return, reason: value}) do

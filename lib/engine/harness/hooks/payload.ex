@@ -23,35 +23,47 @@ defmodule Engine.Harness.Hooks.Payload do
        "shared by the calls of one assistant message; a call without one is a batch of its own"},
     result: {quote(do: term()), "what the tool answered"},
     is_error: {quote(do: boolean()), "whether that answer is an error; `false` when absent"},
-    assigns: {quote(do: map()), "the handlers' own state; `%{}` when absent"}
+    now_ms: {quote(do: integer()), "the time in milliseconds, by the caller's clock"},
+    assigns: {quote(do: map()), "the handlers' own state; `%{}` when absent"},
+    events:
+      {quote(do: [Engine.Harness.Hooks.Event.t()]),
+       "what was decided so far, the newest first (see `Engine.Harness.Hooks.Event`)"}
   ]
+
+  # What is the same for every phase.
+  common = [:now_ms, :assigns, :events]
 
   phases = [
     pre_tool_use: [
       required: [:tool, :arguments],
-      optional: [:call_id, :batch_id, :session_id, :assigns]
+      optional: [:call_id, :batch_id, :session_id]
     ],
     post_tool_use: [
       required: [:tool, :arguments, :result],
-      optional: [:is_error, :call_id, :batch_id, :session_id, :assigns]
+      optional: [:is_error, :call_id, :batch_id, :session_id]
     ],
     session_start: [
       required: [:session_id],
-      optional: [:agent, :assigns]
+      optional: [:agent]
     ],
     session_end: [
       required: [:session_id, :reason],
-      optional: [:agent, :assigns]
+      optional: [:agent]
     ],
     pre_model_call: [
       required: [:model, :prompt],
-      optional: [:tools, :session_id, :assigns]
+      optional: [:tools, :session_id]
     ],
     post_model_call: [
       required: [:model, :prompt, :completion],
-      optional: [:usage, :tools, :session_id, :assigns]
+      optional: [:usage, :tools, :session_id]
     ]
   ]
+
+  phases =
+    for {phase, [required: required, optional: optional]} <- phases do
+      {phase, [required: required, optional: optional ++ common]}
+    end
 
   code = fn names -> Enum.map_join(names, ", ", &"`#{inspect(&1)}`") end
   # A bar inside a cell of a Markdown table would end it.
@@ -111,6 +123,9 @@ defmodule Engine.Harness.Hooks.Payload do
   @type t :: unquote(union.(for {phase, _names} <- phases, do: quote(do: unquote(phase)())))
 
   @phases Keyword.keys(phases)
+  @guarded Map.new([:pre_tool_use, :pre_model_call], fn phase ->
+             {phase, Enum.concat(Keyword.values(phases[phase])) -- common}
+           end)
   @required Map.new(phases, fn {phase, names} -> {phase, names[:required]} end)
 
   @doc """
@@ -138,6 +153,20 @@ defmodule Engine.Harness.Hooks.Payload do
   def required(phase), do: Map.fetch!(@required, phase)
 
   @doc """
+  The keys that a guard of this phase may not change; `nil` where guards and transforms are alike.
+
+  ## Examples
+
+      iex> Engine.Harness.Hooks.Payload.guarded(:pre_model_call)
+      [:model, :prompt, :tools, :session_id]
+      iex> Engine.Harness.Hooks.Payload.guarded(:post_tool_use)
+      nil
+
+  """
+  @spec guarded(phase) :: [atom, ...] | nil
+  def guarded(phase), do: Map.get(@guarded, phase)
+
+  @doc """
   Says what is wrong with a payload of which `:assigns` are filled in; `nil` when nothing is.
 
   ## Examples
@@ -160,6 +189,10 @@ defmodule Engine.Harness.Hooks.Payload do
       not is_map(payload.assigns) ->
         "expected :assigns in the payload of #{inspect(phase)} to be a map, " <>
           "got: #{inspect(payload.assigns)}"
+
+      not is_list(Map.get(payload, :events, [])) ->
+        "expected :events in the payload of #{inspect(phase)} to be a list, " <>
+          "got: #{inspect(payload.events)}"
 
       true ->
         nil
