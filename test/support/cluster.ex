@@ -16,15 +16,19 @@ defmodule Engine.Cluster do
     end
   end
 
-  @doc "A further node that runs the application; its controlling process and its name."
-  def peer!(name) do
+  @doc """
+  A further node that runs the application; its controlling process and its name.
+
+  `args` are further arguments of its VM. By default it is no part of a fully connected network.
+  """
+  def peer!(name, args \\ ['-connect_all', 'false']) do
     {:ok, peer, node} =
       :peer.start(%{
         name: :"#{name}_#{System.pid()}",
         host: '127.0.0.1',
         longnames: true,
         connection: :standard_io,
-        args: ['-setcookie', Atom.to_charlist(Node.get_cookie()), '-connect_all', 'false']
+        args: ['-setcookie', Atom.to_charlist(Node.get_cookie())] ++ args
       })
 
     :ok = :peer.call(peer, :code, :add_paths, [:code.get_path()])

@@ -9,6 +9,8 @@ defmodule Engine.Harness.Debug do
   path besides the workspace's as it was typed, so it can be kept and compared.
   """
 
+  import Engine.Harness.Table, only: [number: 1, pad: 3]
+
   alias Engine.Harness.{
     ContextBuilder,
     Diff,
@@ -17,11 +19,11 @@ defmodule Engine.Harness.Debug do
     Options,
     PromptAssembler,
     Report,
+    Table,
     Tokenizer
   }
 
   @own_options [:io, :prompt, :format, :compare, :against, :inputs]
-  @bar_cells 10
 
   @doc """
   Prints the prompt that an agent would be given.
@@ -149,18 +151,9 @@ defmodule Engine.Harness.Debug do
     rows = Enum.zip_with([rows | compared], fn [row | counts] -> row ++ counts end)
     columns = @columns ++ Enum.map(compared, fn _ -> :right end)
 
-    widths =
-      for column <- 0..(length(columns) - 1) do
-        rows |> Enum.map(&(&1 |> Enum.at(column) |> String.length())) |> Enum.max()
-      end
-
     colours = [:bright] ++ Enum.map(report.layers, &colour(&1.status)) ++ [:faint, :bright]
 
-    for {row, colour} <- Enum.zip(rows, colours) do
-      cells =
-        for {cell, width, side} <- Enum.zip([row, widths, columns]), do: pad(cell, width, side)
-
-      line = cells |> Enum.join("  ") |> String.trim_trailing()
+    for {line, colour} <- Enum.zip(Table.lines(rows, columns), colours) do
       [if(colour?, do: IO.ANSI.format([colour, line], true), else: line), "\n"]
     end
   end
@@ -202,20 +195,12 @@ defmodule Engine.Harness.Debug do
     [compared.name | Enum.map(counts, &tokens(&1, compared.estimated))]
   end
 
-  defp pad(cell, width, :left), do: String.pad_trailing(cell, width)
-  defp pad(cell, width, :right), do: String.pad_leading(cell, width)
-
   defp colour(:empty), do: :faint
   defp colour(:kept), do: :green
   defp colour(:trimmed), do: :yellow
   defp colour(:dropped), do: :red
 
-  defp bar(tokens, budget) when is_integer(budget) and budget > 0 do
-    full = min(@bar_cells, div(tokens * @bar_cells + budget - 1, budget))
-    String.duplicate("█", full) <> String.duplicate("░", @bar_cells - full)
-  end
-
-  defp bar(_tokens, _budget), do: String.duplicate("░", @bar_cells)
+  defp bar(tokens, budget), do: Table.bar([{"█", tokens}], budget)
 
   defp units(nil), do: ""
   defp units(%{given: 0}), do: ""
@@ -304,8 +289,6 @@ defmodule Engine.Harness.Debug do
 
   defp tokens(count, true), do: "~" <> number(count)
   defp tokens(count, false), do: number(count)
-
-  defp number(integer), do: Report.number(integer)
 
   # Whether there is a terminal at the other end of the device. A VM without a shell can't say how
   # wide its own terminal is, so there its standard output is looked at.

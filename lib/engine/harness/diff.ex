@@ -17,6 +17,8 @@ defmodule Engine.Harness.Diff do
   """
 
   alias __MODULE__
+  import Engine.Harness.Table, only: [number: 1]
+
   alias Engine.Harness.{Assembly, Boundary, Options, Report, Tokenizer}
 
   @typedoc """
@@ -360,6 +362,5 @@ defmodule Engine.Harness.Diff do
   end
 
   defp width(row, column), do: row |> Enum.at(column) |> String.length()
-  defp number(integer), do: Report.number(integer)
   defp counted(diff, tokens), do: if(diff.estimated, do: "~", else: "") <> number(tokens)
 end

@@ -30,6 +30,8 @@ defmodule Engine.Harness.Report do
 
   alias __MODULE__
 
+  import Engine.Harness.Table, only: [number: 1]
+
   alias Engine.Harness.{
     Assembly,
     Boundary,
@@ -484,18 +486,5 @@ defmodule Engine.Harness.Report do
     for {unit, item} <- Enum.zip(layer.given, Assembly.items(layer)) do
       %{id: shown(item.id), text: if(is_binary(unit), do: unit, else: elem(unit, 1))}
     end
-  end
-
-  @doc """
-  A number as people read it: a comma between thousands, `∞` for no limit.
-
-      iex> Enum.map([1234567, -8, nil, :infinity], &Engine.Harness.Report.number/1)
-      ["1,234,567", "-8", "∞", "∞"]
-  """
-  @spec number(integer | nil | :infinity) :: String.t()
-  def number(unlimited) when unlimited in [nil, :infinity], do: "∞"
-
-  def number(integer) do
-    integer |> Integer.to_string() |> String.replace(~r/(?<=\d)(?=(\d{3})+\z)/, ",")
   end
 end
