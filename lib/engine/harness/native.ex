@@ -31,6 +31,8 @@ defmodule Engine.Harness.Native do
   def escape_name(_name), do: not_loaded()
   def escape_name_dirty(_name), do: not_loaded()
 
+  def git_state(_workspace, _options), do: not_loaded()
+
   def instruction_files_load(_workspace, _options), do: not_loaded()
   def instruction_files_unchanged(_workspace, _options, _snapshot), do: not_loaded()
 

@@ -31,6 +31,7 @@
 pub mod assembly;
 pub mod boundary;
 pub mod bpe;
+pub mod environment;
 pub mod escape;
 pub mod instruction_files;
 pub mod lint;

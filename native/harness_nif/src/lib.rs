@@ -7,6 +7,7 @@
 mod assembly;
 mod boundary;
 mod escape;
+mod git;
 mod instruction_files;
 mod lint;
 mod loop_detection;

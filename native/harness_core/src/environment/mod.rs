@@ -1,0 +1,3 @@
+//! Facts about the host that the harness runs on.
+
+pub mod git;
