@@ -3,7 +3,8 @@
 unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
   defmodule Mix.Tasks.Compile.EngineNative do
     @moduledoc """
-    Builds the Rust libraries of `native/` with cargo and puts them into the build's `priv`.
+    Builds the Rust library and the port program of `native/` with cargo and puts them into the
+    build's `priv`.
 
     Does nothing when no source changed since the last build, cargo's presence not being checked
     then. `CARGO_TARGET_DIR` is respected; otherwise cargo builds in `_build/native`, outside the
@@ -12,7 +13,11 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
     use Mix.Task.Compiler
 
     @root Path.dirname(__DIR__)
-    @packages ["harness_nif"]
+    # Each with its file in priv/native, and what names that file in cargo's messages.
+    @packages [
+      {"harness_nif", "libharness_nif.so", ~S/"((?:[^"\\]|\\.)*\.(?:so|dylib))"/},
+      {"harness_exec", "harness_exec", ~S/"executable":"((?:[^"\\]|\\.)*)"/}
+    ]
     @sources ["Cargo.toml", "Cargo.lock", ".cargo/**", "native/**"]
     @environment [
       "CARGO_TARGET_DIR",
@@ -26,7 +31,7 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
       fingerprint = fingerprint()
 
       if "--force" not in argv and File.read(manifest()) == {:ok, fingerprint} and
-           Enum.all?(@packages, &File.regular?(library(&1))) do
+           Enum.all?(@packages, &File.regular?(installed(&1))) do
         {:noop, []}
       else
         build(fingerprint)
@@ -38,7 +43,7 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
 
     @impl true
     def clean do
-      Enum.each(@packages, &File.rm(library(&1)))
+      Enum.each(@packages, &File.rm(installed(&1)))
       File.rm(manifest())
     end
 
@@ -46,12 +51,12 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
       case System.find_executable("cargo") do
         nil ->
           failure("""
-          cargo is not installed, and the Rust library of :engine has to be built: install Rust \
+          cargo is not installed, and the Rust code of :engine has to be built: install Rust \
           1.91 or newer (on Debian: apt-get install cargo-web)\
           """)
 
         cargo ->
-          Mix.shell().info("Compiling the Rust library (release)")
+          Mix.shell().info("Compiling the Rust code (release)")
           _ = Mix.Project.build_structure()
           run_cargo(cargo, fingerprint)
       end
@@ -60,7 +65,7 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
     defp run_cargo(cargo, fingerprint) do
       arguments =
         ["build", "--release", "--locked", "--message-format", "json-render-diagnostics"] ++
-          Enum.flat_map(@packages, &["--package", &1])
+          Enum.flat_map(@packages, fn {name, _, _} -> ["--package", name] end)
 
       target = System.get_env("CARGO_TARGET_DIR") || Path.join(build_root(), "native")
       environment = [{"CARGO_TARGET_DIR", Path.expand(target)}]
@@ -74,32 +79,33 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
         File.write!(manifest(), fingerprint)
         {:ok, []}
       else
-        failure("cargo could not build the Rust library of :engine (its messages are above)")
+        failure("cargo could not build the Rust code of :engine (its messages are above)")
       end
     end
 
-    # A VM that has the old file mapped would crash if it were overwritten; a removed one lives on.
+    # A VM that has the old file mapped would crash if it were overwritten, and a program that runs
+    # can't be; a removed one lives on.
     defp install(messages, package) do
-      library = library(package)
-      File.mkdir_p!(Path.dirname(library))
-      _ = File.rm(library)
-      File.cp!(artefact(messages, package), library)
+      path = installed(package)
+      File.mkdir_p!(Path.dirname(path))
+      _ = File.rm(path)
+      File.cp!(artefact(messages, package), path)
     end
 
     # Each message is a line of JSON. Elixir 1.14 has no JSON parser, and all that is needed is
-    # the path of the shared library in the artefact's list of files.
-    defp artefact(messages, package) do
+    # one path in the artefact's message.
+    defp artefact(messages, {name, _file, pattern}) do
       line =
         messages
         |> String.split("\n")
-        |> Enum.find(&(&1 =~ ~s("reason":"compiler-artifact") and &1 =~ ~s("name":"#{package}")))
+        |> Enum.find(&(&1 =~ ~s("reason":"compiler-artifact") and &1 =~ ~s("name":"#{name}")))
 
-      [path] = Regex.run(~r/"((?:[^"\\]|\\.)*\.(?:so|dylib))"/, line, capture: :all_but_first)
+      [path] = Regex.run(Regex.compile!(pattern), line, capture: :all_but_first)
       String.replace(path, ~r/\\(.)/, "\\1")
     end
 
-    defp library(package) do
-      Path.join([Mix.Project.app_path(), "priv", "native", "lib#{package}.so"])
+    defp installed({_name, file, _pattern}) do
+      Path.join([Mix.Project.app_path(), "priv", "native", file])
     end
 
     defp manifest, do: Path.join(Mix.Project.manifest_path(), "compile.engine_native")

@@ -74,7 +74,7 @@ defmodule Engine.PathDependencyTest do
     assert {out, 1} = mix(project, ["compile"], [{"PATH", tools}])
 
     assert out =~
-             "cargo is not installed, and the Rust library of :engine has to be built: install Rust " <>
+             "cargo is not installed, and the Rust code of :engine has to be built: install Rust " <>
                "1.91 or newer (on Debian: apt-get install cargo-web)\n"
   end
 end

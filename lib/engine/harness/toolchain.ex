@@ -1,0 +1,225 @@
+defmodule Engine.Harness.Toolchain do
+  @moduledoc """
+  Developer tools of the host: where they are and which version they say they have.
+
+  A tool is asked for its version by running it, so nothing runs that a repository could have
+  brought: only absolute entries of `PATH` count, and a binary inside the workspace, or one that
+  anyone may replace, is reported and not run. `path` is what a shell would start; `version` is
+  the tool's own line, raw, to be escaped where it is shown; `nil` when it is not known, and then
+  `reason` says why:
+
+    * `:not_found` - not on the path; the only reason with which `available` is false
+    * `:inside_workspace`, `:world_writable` - found and not run
+    * `:timeout`, `{:exit, n}`, `{:signal, n}` - it did not end well
+    * `:no_output` - it said nothing
+    * a text - it could not be started
+  """
+  import Bitwise
+  alias Engine.Harness.{Exec, Options}
+
+  @enforce_keys [:name]
+  defstruct [:name, :path, :version, :reason, available: false]
+
+  @type reason ::
+          :not_found
+          | :inside_workspace
+          | :world_writable
+          | :timeout
+          | :no_output
+          | {:exit, pos_integer}
+          | {:signal, pos_integer}
+          | String.t()
+  @type t :: %__MODULE__{
+          name: String.t(),
+          path: Path.t() | nil,
+          version: String.t() | nil,
+          available: boolean,
+          reason: reason | nil
+        }
+  @type request :: String.t() | {String.t(), [String.t()]}
+
+  @default ~w(git python3 pytest node npm docker)
+  @arguments %{
+    "elixir" => ["--short-version"],
+    "go" => ["version"],
+    "java" => ["-version"]
+  }
+
+  # What keeps a tool from downloading, paging or speaking another language. Nothing else is
+  # passed on but HOME and the safe part of PATH, so no JAVA_TOOL_OPTIONS, NODE_OPTIONS or GIT_*.
+  @environment [
+    {"LANG", "C.UTF-8"},
+    {"LC_ALL", "C.UTF-8"},
+    {"PAGER", "cat"},
+    {"GIT_PAGER", "cat"},
+    {"RUSTUP_AUTO_INSTALL", "0"},
+    {"COREPACK_DEFAULT_TO_LATEST", "0"},
+    {"COREPACK_ENABLE_NETWORK", "0"},
+    {"COREPACK_ENABLE_PROJECT_SPEC", "0"}
+  ]
+
+  @doc "The tools that are looked for by default."
+  @spec default() :: [request]
+  def default, do: @default
+
+  @doc """
+  Looks for tools and asks each for its version, all at once; they come back in the order given.
+
+      iex> [tool] = Engine.Harness.Toolchain.discover(["no-such-tool"], "/srv/shop")
+      iex> {tool.available, tool.reason}
+      {false, :not_found}
+
+  A tool is a name, or a name and the arguments that make it say its version.
+
+  ## Options
+
+    * `:path` - a search path. Default: the VM's `PATH`.
+    * `:home` - the tools' `HOME`. Default: the VM's.
+    * `:timeout_ms` - for each tool. Default: 2,000.
+  """
+  @spec discover([request], Path.t(), keyword) :: [t]
+  def discover(requests, workspace, opts \\ []) do
+    opts = Options.validate!(opts, [:path, :home, :timeout_ms])
+    requests = Enum.map(requests, &request!/1)
+    workspace = real(Path.expand(workspace))
+
+    directories =
+      opts
+      |> Keyword.get_lazy(:path, fn -> System.get_env("PATH", "") end)
+      |> String.split(":")
+      |> Enum.filter(&String.starts_with?(&1, "/"))
+
+    safe = Enum.filter(directories, &(refusal(&1, workspace) == nil))
+    home = Keyword.get_lazy(opts, :home, fn -> System.get_env("HOME", "/") end)
+    environment = [{"PATH", Enum.join(safe, ":")}, {"HOME", home} | @environment]
+    limits = [env: environment, timeout_ms: Keyword.get(opts, :timeout_ms, 2000)]
+
+    in_empty_directory(fn directory ->
+      requests
+      |> Enum.map(
+        &Task.async(fn -> tool(&1, directories, workspace, [cd: directory] ++ limits) end)
+      )
+      |> Task.await_many(:infinity)
+    end)
+  end
+
+  defp request!({name, arguments} = request) when is_binary(name) and is_list(arguments) do
+    if name != "" and not String.contains?(name, ["/", "\0"]) and
+         Enum.all?(arguments, &(is_binary(&1) and not String.contains?(&1, "\0"))) do
+      request
+    else
+      invalid!(request)
+    end
+  end
+
+  defp request!(name) when is_binary(name) do
+    request!({name, Map.get(@arguments, name, ["--version"])})
+  end
+
+  defp request!(other), do: invalid!(other)
+
+  defp invalid!(request) do
+    raise ArgumentError,
+          "expected a tool to be a name without \"/\", or a name and arguments, " <>
+            "got: #{Options.show(request)}"
+  end
+
+  defp tool({name, arguments}, directories, workspace, limits) do
+    path = directories |> Enum.map(&Path.join(&1, name)) |> Enum.find(&executable?/1)
+
+    {version, reason} =
+      cond do
+        path == nil -> {nil, :not_found}
+        reason = refusal(path, workspace) -> {nil, reason}
+        true -> [path | arguments] |> Exec.run(limits) |> version()
+      end
+
+    %__MODULE__{
+      name: name,
+      path: path,
+      version: version,
+      available: path != nil,
+      reason: reason
+    }
+  end
+
+  defp executable?(path) do
+    match?({:ok, %{type: :regular, mode: mode}} when (mode &&& 0o111) != 0, File.stat(path))
+  end
+
+  # As it is named and as it is: a link may lead out of the workspace or into it.
+  defp refusal(path, workspace) do
+    target = real(path)
+
+    named = Path.join(real(Path.dirname(path)), Path.basename(path))
+
+    cond do
+      Enum.any?([path, named, target], &inside?(&1, workspace)) ->
+        :inside_workspace
+
+      Enum.any?([target, Path.dirname(named), Path.dirname(target)], &world_writable?/1) ->
+        :world_writable
+
+      true ->
+        nil
+    end
+  end
+
+  defp inside?(path, workspace), do: List.starts_with?(Path.split(path), Path.split(workspace))
+
+  # What can't be looked at is not trusted either.
+  defp world_writable?(path) do
+    case File.stat(path) do
+      {:ok, %{mode: mode}} -> (mode &&& 0o002) != 0
+      {:error, _} -> true
+    end
+  end
+
+  # Links resolved, at most 40 (as Linux does); a path that can't be resolved stays as it is.
+  defp real(path), do: real(Path.split(path), "/", 40)
+
+  defp real([], done, _left), do: done
+  defp real(["/" | rest], _done, left), do: real(rest, "/", left)
+  defp real(["." | rest], done, left), do: real(rest, done, left)
+  defp real([".." | rest], done, left), do: real(rest, Path.dirname(done), left)
+
+  defp real([name | rest], done, left) do
+    path = Path.join(done, name)
+
+    case left > 0 && File.read_link(path) do
+      {:ok, target} -> real(Path.split(target) ++ rest, done, left - 1)
+      _ -> real(rest, path, left)
+    end
+  end
+
+  # Of the two streams the first that says something.
+  defp version({:ok, %{status: {:exit, 0}} = result}) do
+    case Enum.find_value([result.stdout, result.stderr], &line/1) do
+      nil -> {nil, :no_output}
+      line -> {line, nil}
+    end
+  end
+
+  defp version({:ok, %{status: status}}), do: {nil, status}
+  defp version({:error, error}), do: {nil, Exception.message(error)}
+
+  defp line(output) do
+    output
+    |> String.split(["\r\n", "\n"])
+    |> Enum.map(&String.trim/1)
+    |> Enum.find(&(&1 != "" and not String.starts_with?(&1, "Picked up ")))
+  end
+
+  defp in_empty_directory(fun) do
+    name = "engine-" <> Base.url_encode64(:crypto.strong_rand_bytes(12))
+    directory = Path.join(Path.expand(System.tmp_dir!()), name)
+    File.mkdir!(directory)
+
+    try do
+      File.chmod!(directory, 0o700)
+      fun.(directory)
+    after
+      File.rm_rf!(directory)
+    end
+  end
+end

@@ -1,0 +1,129 @@
+defmodule Engine.Harness.ToolchainTest do
+  use ExUnit.Case, async: true
+  alias Engine.Harness.Toolchain
+
+  doctest Toolchain
+
+  setup do
+    root =
+      Path.join(
+        System.tmp_dir!(),
+        "toolchain_test_#{System.unique_integer([:positive])}_#{System.pid()}"
+      )
+
+    for part <- ["bin", "ws/bin", "open"], do: File.mkdir_p!(Path.join(root, part))
+    on_exit(fn -> File.rm_rf!(root) end)
+    {:ok, root: root, bin: Path.join(root, "bin"), workspace: Path.join(root, "ws")}
+  end
+
+  defp script(folder, name, text, mode \\ 0o755) do
+    path = Path.join(folder, name)
+    File.write!(path, "#!/bin/sh\n" <> text)
+    File.chmod!(path, mode)
+    path
+  end
+
+  defp discover(names, context, opts \\ []) do
+    Toolchain.discover(names, context.workspace, [path: context.bin <> ":/usr/bin:/bin"] ++ opts)
+  end
+
+  test "each tool's line, in the order asked for", %{bin: bin} = context do
+    script(bin, "python3", "echo 'not installed' >&2; exit 127")
+
+    script(
+      bin,
+      "java",
+      "[ \"$1\" = -version ] && printf 'Picked up X\\nopenjdk 17\\nmore\\n' >&2"
+    )
+
+    script(bin, "go", "printf '\\n\\n  %s go1.22  \\n' \"$1\"")
+    script(bin, "node", "printf '\\033[31mv\\377'")
+    script(bin, "npm", "cat; echo 10")
+    script(bin, "cargo", "exit 0")
+    script(bin, "mine", "echo \"$@\"")
+    script(bin, "plain", "echo 1", 0o644)
+
+    tools = discover(~w(python3 java go node npm cargo plain) ++ [{"mine", ["a", "b"]}], context)
+
+    assert Enum.map(tools, &{&1.name, &1.version, &1.available, &1.reason}) == [
+             {"python3", nil, true, {:exit, 127}},
+             {"java", "openjdk 17", true, nil},
+             {"go", "version go1.22", true, nil},
+             {"node", "\e[31mv\uFFFD", true, nil},
+             {"npm", "10", true, nil},
+             {"cargo", nil, true, :no_output},
+             {"plain", nil, false, :not_found},
+             {"mine", "a b", true, nil}
+           ]
+
+    assert hd(tools).path == Path.join(bin, "python3")
+  end
+
+  test "what hangs is given up, all at once", %{bin: bin} = context do
+    for n <- 1..6, do: script(bin, "t#{n}", "trap '' TERM; setsid sleep 61 & sleep 60")
+    started = System.monotonic_time(:millisecond)
+    home = Path.join(context.root, "home")
+    tools = discover(Enum.map(1..6, &"t#{&1}"), context, home: home)
+    assert System.monotonic_time(:millisecond) - started < 6000
+    assert Enum.map(tools, & &1.reason) == List.duplicate(:timeout, 6)
+
+    left =
+      for pid <- File.ls!("/proc"),
+          {:ok, text} <- [File.read("/proc/#{pid}/environ")],
+          String.contains?(text, home),
+          do: pid
+
+    assert left == []
+  end
+
+  test "nothing of the workspace, and nothing that anyone may replace, is run", context do
+    %{root: root, bin: bin, workspace: workspace} = context
+    touch = "touch #{root}/ran; echo 1"
+    script(workspace, "git", touch)
+    script(Path.join(workspace, "bin"), "inner", touch)
+    File.ln_s!(Path.join(workspace, "bin/inner"), Path.join(bin, "linked"))
+    File.ln_s!(Path.join(workspace, "bin"), Path.join(root, "way"))
+    open = Path.join(root, "open")
+    script(open, "anyone", touch)
+    File.chmod!(open, 0o1777)
+    script(bin, "soft", touch, 0o777)
+
+    path = ":.:#{bin}:#{workspace}/bin:#{root}/way:#{open}"
+    names = ~w(git inner linked anyone soft)
+
+    assert File.cd!(workspace, fn ->
+             Enum.map(Toolchain.discover(names, workspace, path: path), &{&1.name, &1.reason})
+           end) == [
+             {"git", :not_found},
+             {"inner", :inside_workspace},
+             {"linked", :inside_workspace},
+             {"anyone", :world_writable},
+             {"soft", :world_writable}
+           ]
+
+    refute File.exists?(Path.join(root, "ran"))
+  end
+
+  test "tools start in an empty directory that is gone afterwards, with a stripped environment",
+       %{bin: bin, root: root} = context do
+    script(bin, "look", "pwd; pwd > #{root}/pwd; ls -A > #{root}/ls; env > #{root}/env")
+    assert [%{version: directory}] = discover(["look"], context, home: "/nowhere")
+    refute File.exists?(directory)
+    assert File.read!(Path.join(root, "ls")) == ""
+
+    names =
+      for line <- String.split(File.read!(Path.join(root, "env")), "\n", trim: true),
+          do: hd(String.split(line, "="))
+
+    assert Enum.sort(names) -- ~w(OLDPWD PWD SHLVL _) ==
+             ~w(COREPACK_DEFAULT_TO_LATEST COREPACK_ENABLE_NETWORK COREPACK_ENABLE_PROJECT_SPEC GIT_PAGER HOME LANG LC_ALL
+                PAGER PATH RUSTUP_AUTO_INSTALL)
+
+    assert File.read!(Path.join(root, "env")) =~ "HOME=/nowhere\n"
+  end
+
+  test "a request of another shape raises" do
+    assert_raise ArgumentError, ~r|got: {"a/b", |, fn -> Toolchain.discover(["a/b"], "/srv") end
+    assert_raise ArgumentError, ~r/got: :git/, fn -> Toolchain.discover([:git], "/srv") end
+  end
+end
