@@ -4,7 +4,7 @@
 //! heading, a closing tag, text that a terminal runs backwards. What is shown of a name has
 //! neither line breaks nor invisible characters nor `<` and `>`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
 /// The name with control, format (bidirectional, zero-width), line and paragraph separator
@@ -20,20 +20,72 @@ use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 /// ```
 pub fn escape(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
-    for chunk in name.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if is_escaped(character) {
-                shown.extend(character.escape_unicode());
-            } else {
-                shown.push(character);
-            }
-        }
-        for byte in chunk.invalid() {
-            // Writing to a String can't fail.
-            let _ = write!(shown, "\\x{byte:02x}");
+    for piece in pieces(name) {
+        // Writing to a String can't fail.
+        let _ = write!(shown, "{piece}");
+    }
+    shown
+}
+
+/// The most characters that [`escape_short`] writes.
+pub const SHORT: usize = 200;
+
+/// The name as [`escape`] writes it, in at most [`SHORT`] characters: a longer one is cut, never
+/// inside an escape, and ends with `…`.
+///
+/// ```
+/// use harness_core::escape::escape_short;
+///
+/// assert_eq!(escape_short(b"a\nb"), r"a\u{a}b");
+/// assert_eq!(escape_short(&[b'a'; 201]), format!("{}…", "a".repeat(199)));
+/// ```
+pub fn escape_short(name: &[u8]) -> String {
+    let mut shown = String::new();
+    let (mut characters, mut cut) = (0usize, 0);
+    for piece in pieces(name) {
+        let before = shown.len();
+        let _ = write!(shown, "{piece}");
+        let written = shown.get(before..).unwrap_or_default().chars().count();
+        characters = characters.saturating_add(written);
+        if characters < SHORT {
+            cut = shown.len();
+        } else if characters > SHORT {
+            shown.truncate(cut);
+            shown.push('…');
+            break;
         }
     }
     shown
+}
+
+/// What one character, or one byte that is not UTF-8, is shown as.
+enum Piece {
+    Plain(char),
+    Escaped(char),
+    Byte(u8),
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Piece::Plain(character) => f.write_char(*character),
+            Piece::Escaped(character) => write!(f, "{}", character.escape_unicode()),
+            Piece::Byte(byte) => write!(f, "\\x{byte:02x}"),
+        }
+    }
+}
+
+fn pieces(name: &[u8]) -> impl Iterator<Item = Piece> + '_ {
+    name.utf8_chunks().flat_map(|chunk| {
+        let characters = chunk.valid().chars().map(|character| {
+            if is_escaped(character) {
+                Piece::Escaped(character)
+            } else {
+                Piece::Plain(character)
+            }
+        });
+        characters.chain(chunk.invalid().iter().copied().map(Piece::Byte))
+    })
 }
 
 fn is_escaped(character: char) -> bool {
@@ -72,7 +124,28 @@ mod tests {
         assert_eq!(escape(b""), "");
     }
 
+    #[test]
+    fn short_names_are_cut_between_pieces() {
+        assert_eq!(escape_short(&[b'a'; 200]), "a".repeat(200));
+        // 198 characters and `\\u{a}` are 203: cut before the escape.
+        let mut name = vec![b'a'; 198];
+        name.push(b'\n');
+        assert_eq!(escape_short(&name), format!("{}…", "a".repeat(198)));
+        // An escape that ends at 200 and one letter more.
+        let mut name = vec![b'a'; 195];
+        name.extend(b"\nb");
+        assert_eq!(escape_short(&name), format!("{}…", "a".repeat(195)));
+        assert_eq!(escape_short(b""), "");
+    }
+
     proptest! {
+        #[test]
+        fn short_names_are_short(name in any::<Vec<u8>>()) {
+            let (short, whole) = (escape_short(&name), escape(&name));
+            prop_assert!(short.chars().count() <= SHORT);
+            prop_assert!(short == whole || whole.starts_with(short.trim_end_matches('…')));
+        }
+
         #[test]
         fn nothing_breaks_out_of_a_line(name in any::<Vec<u8>>()) {
             let shown = escape(&name);

@@ -1,3 +1,5 @@
-//! Facts about the host that the harness runs on.
+//! Facts about the host, found without running anything.
 
 pub mod git;
+pub mod hardware;
+pub mod tree;

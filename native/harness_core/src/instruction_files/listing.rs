@@ -9,18 +9,18 @@ use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::{Errno, Result};
 
 /// The space that listings reuse. The system fills it with as many entries as fit in one call.
-pub(super) struct Buffer(#[cfg(target_os = "linux")] Vec<MaybeUninit<u8>>);
+pub(crate) struct Buffer(#[cfg(target_os = "linux")] Vec<MaybeUninit<u8>>);
 
 impl Buffer {
     /// 32 KiB, as `readdir` of the C libraries has it: few directories need a second call.
     #[cfg(target_os = "linux")]
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Buffer(vec![MaybeUninit::uninit(); 32 * 1024])
     }
 
     /// Only Linux lists into space of ours.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Buffer()
     }
 }
@@ -29,7 +29,7 @@ impl Buffer {
 ///
 /// A directory removed meanwhile has no more entries; that is no error.
 #[cfg(target_os = "linux")]
-pub(super) fn list(
+pub(crate) fn list(
     dir: BorrowedFd<'_>,
     buffer: &mut Buffer,
     mut each: impl FnMut(&CStr, FileType),
@@ -48,7 +48,7 @@ pub(super) fn list(
 
 /// Calls `each` with every entry's name and type, without `.` and `..`.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn list(
+pub(crate) fn list(
     dir: BorrowedFd<'_>,
     _buffer: &mut Buffer,
     mut each: impl FnMut(&CStr, FileType),

@@ -294,7 +294,7 @@ fn proc_self_fd() -> Option<OwnedFd> {
 }
 
 /// Opens a directory that is no link.
-pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_dir(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open_name(parent, name, flags)
 }
