@@ -5,6 +5,8 @@ defmodule Engine.Harness.InvalidTextError do
   Fields: `layer` (`nil` for a text by itself), `unit` (the unit's id, `nil` for a layer of text) and
   `offset` (the byte at which it stops being UTF-8).
   """
+  alias Engine.Harness.{Escape, Options}
+
   defexception [:layer, :unit, :offset]
 
   @type t :: %__MODULE__{layer: atom | nil, unit: term, offset: non_neg_integer}
@@ -17,7 +19,11 @@ defmodule Engine.Harness.InvalidTextError do
   end
 
   def message(error) do
-    "unit #{inspect(error.unit)} of layer #{inspect(error.layer)} is not UTF-8 " <>
+    "unit #{shown(error.unit)} of layer #{inspect(error.layer)} is not UTF-8 " <>
       "at byte #{error.offset}"
   end
+
+  # A name that a repository may have chosen, or any other term.
+  defp shown(id) when is_binary(id), do: ~s("#{Escape.escape(id)}")
+  defp shown(id), do: id |> Options.show() |> Escape.escape()
 end

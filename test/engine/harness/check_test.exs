@@ -1,5 +1,6 @@
 defmodule Engine.Harness.CheckTest do
-  use ExUnit.Case, async: true
+  # Not async: captures standard error.
+  use ExUnit.Case, async: false
 
   import ExUnit.CaptureIO
   import Engine.Workspace
@@ -105,6 +106,41 @@ defmodule Engine.Harness.CheckTest do
       assert {0, out, ""} = run([workspace])
       assert [_, summary, ""] = String.split(out, "\n")
       assert summary =~ "chains: 1"
+    end
+
+    @command Path.expand("../../../bin/harness", __DIR__)
+
+    @tag timeout: 300_000
+    test "as a process: its status, and the same bytes from every folder and locale" do
+      workspace = workspace()
+
+      # The chains cost 40 and 70: see above.
+      for {argv, expected} <- [
+            {[], 0},
+            {~w(--budget 78), 0},
+            {~w(--budget 77), 0},
+            {~w(--budget 69), 1},
+            {~w(--budget 0), 1},
+            {~w(--budget infinity), 0},
+            {~w(--budget 9999999999999999999999), 0},
+            {~w(--budget -1), 2},
+            {~w(--budgt 1), 2},
+            {~w(--tokenizer gpt), 2},
+            {[workspace], 2},
+            {~w(--help), 0}
+          ] do
+        {out, status} = System.cmd(@command, ["check", workspace | argv], stderr_to_stdout: true)
+
+        assert {argv, status} == {argv, expected}
+        assert out =~ if(status == 2, do: ~r/\Aharness: .*\n\z/, else: ~r/^(chains: 2|usage)/m)
+      end
+
+      inside = Path.join(workspace, "a")
+      argv = ~w(check .. --budget 69)
+      {expected, 1} = System.cmd(@command, argv, cd: inside)
+      env = [{"LC_ALL", "C"}, {"LANG", "C"}]
+      assert System.cmd(@command, argv, cd: inside, env: env) == {expected, 1}
+      assert System.cmd(@command, ["check", workspace | tl(tl(argv))]) == {expected, 1}
     end
 
     test "bad arguments are status 2, a workspace that is none status 1" do

@@ -33,6 +33,48 @@ defmodule Engine.Harness.CLITest do
     refute out =~ "Be brief."
   end
 
+  test "takes steps, places to cut, a total and strict layers" do
+    # The developer's identity is 134 bytes, 34 tokens. The file's unit is 97 ("# Instructions from
+    # AGENTS.md", a fence and 58 bytes), 25 tokens; both are 233, 59. The README's heading and lines
+    # are 13 + 6 + 28 bytes.
+    workspace =
+      workspace!(%{
+        "AGENTS.md" => String.duplicate("a", 58),
+        "README.md" => "one\ntwo three four five six\n"
+      })
+
+    debug = fn argv -> run(["debug", workspace | argv]) end
+    context = ~w(--budget project_context=10)
+
+    # 40 bytes, 19 of them for the marker.
+    assert {0, out, ""} = debug.(context)
+    assert out =~ "# README.md\n\n> one\n> [… truncated …]\n"
+
+    for place <- ["line", "markdown"] do
+      assert {0, out, ""} = debug.(["--at", place | context])
+      assert out =~ "# README.md\n\n> one\n[… truncated …]\n"
+    end
+
+    assert {0, out, ""} = debug.(~w(--total-budget 60 --step instruction_files=20 --no-prompt))
+    assert out =~ ~r/^prompt +~59 +60 /m
+    assert out =~ ~r/^project_context .* dropped$/m
+
+    assert {0, out, ""} = debug.(~w(--total-budget 58 --step instruction_files=20 --no-prompt))
+
+    assert out =~
+             ~r/AGENTS.md: dropped, the layer is over the 24 that the total budget leaves it \(lowest precedence goes first, in steps of 20\)$/m
+
+    assert debug.(~w(--total-budget 33)) ==
+             {1, "",
+              "the total budget is 33 tokens, but what never gives way costs 34 (identity 34)\n"}
+
+    assert debug.(~w(--budget instruction_files=24 --strict instruction_files --strict identity)) ==
+             {1, "",
+              "layer :instruction_files is strict and would lose tokens: 0 of 25 fit its budget of 24\n"}
+
+    assert {0, _, ""} = debug.(~w(--budget instruction_files=25 --strict instruction_files))
+  end
+
   test "chooses the instruction files" do
     workspace =
       workspace!(%{
@@ -122,7 +164,12 @@ defmodule Engine.Harness.CLITest do
           "--against",
           "--inputs",
           "--agent",
+          "check [WORKSPACE]",
           "--budget",
+          "--total-budget N",
+          "--step LAYER=N",
+          "--at PLACE",
+          "--strict LAYER",
           "--no-prompt",
           "--project-id"
         ],
@@ -159,6 +206,10 @@ defmodule Engine.Harness.CLITest do
       "is not LAYER=N, where LAYER is one of identity, instruction_files, project_context, " <>
         "business_rules, task_state and N a non-negative integer or infinity"
 
+    step =
+      "is not LAYER=N, where LAYER is one of instruction_files, business_rules, task_state " <>
+        "and N a positive integer"
+
     for {argv, message} <- [
           {[], "a verb is missing"},
           {["debg"], ~s(unknown verb "debg")},
@@ -180,7 +231,18 @@ defmodule Engine.Harness.CLITest do
           {["debug", "--budget", "identity=1.5"], ~s(--budget "identity=1.5" #{budget})},
           {["debug", "--budget", "rules=1"], ~s(--budget "rules=1" #{budget})},
           {["debug", "--budget", "identity=1", "--budget", "identity=2"],
-           "--budget identity stands twice"}
+           "--budget identity stands twice"},
+          {["debug", "--total-budget", "1e3"],
+           ~s(--total-budget "1e3" is not a non-negative integer or infinity)},
+          {["debug", "--at", "word"], ~s(--at "word" is not one of grapheme, line, markdown)},
+          {["debug", "--strict", "rules"],
+           ~s(--strict "rules" is not one of identity, instruction_files, project_context, ) <>
+             "business_rules, task_state"},
+          {["debug", "--step", "identity=3"], ~s(--step "identity=3" #{step})},
+          {["debug", "--step", "task_state=0"], ~s(--step "task_state=0" #{step})},
+          {["debug", "--step", "task_state=infinity"], ~s(--step "task_state=infinity" #{step})},
+          {["debug", "--step", "task_state=1", "--step", "task_state=1"],
+           "--step task_state stands twice"}
         ] do
       assert run(argv) == {2, "", "harness: #{message}; bin/harness --help lists what there is\n"}
     end

@@ -4,7 +4,7 @@ defmodule Engine.Harness.PlanTest do
   import :proper_types, only: [integer: 2, list: 1, oneof: 1, binary: 0]
   import Engine.Property
 
-  alias Engine.Harness.{Boundary, Plan, PromptAssembler, Tokenizer}
+  alias Engine.Harness.{Boundary, Plan, PromptAssembler, Tokenizer, TotalBudgetError}
   alias Engine.Tokenizers.{BytesByFour, Delegated, Jumpy, Words}
 
   doctest Boundary
@@ -130,6 +130,90 @@ defmodule Engine.Harness.PlanTest do
           end
         end
       end)
+    end
+  end
+
+  # Markdown with fences of both kinds and several lengths, quoted ones too.
+  defp markdown do
+    part =
+      oneof([
+        ["word ", "漢", "👩‍👩‍👧", "\n", "\r\n", "\n\n", "# H\n", "H\n===\n"],
+        ["```\n", "````\n", "~~~ elixir\n", "~~~~~\n", "> ```\n", "> quoted\n", "- ```\n  "]
+      ])
+
+    one = :proper_types.bind(part, &oneof/1, false)
+    :proper_types.bind(list(one), &Enum.join/1, false)
+  end
+
+  for tokenizer <- [Tokenizer.Approximate, Words, Jumpy] ++ @exact do
+    @tokenizer tokenizer
+
+    test "by #{inspect(tokenizer)}: never over limits and total, whatever the options" do
+      tokenizer = tokenizer!(@tokenizer)
+      at = oneof([:line, :markdown])
+      total = oneof([:infinity, integer(0, 120)])
+      options = {budget(), budget(), integer(1, 20), at, total}
+
+      check_all({markdown(), list(text()), options}, [tests: 200], fn {context, rules, options} ->
+        {b1, b2, step, at, total} = options
+
+        assembled =
+          PromptAssembler.assemble([project_context: context, business_rules: rules],
+            budgets: [project_context: b1, business_rules: b2],
+            step: [business_rules: step],
+            at: [project_context: at],
+            total_budget: total,
+            tokenizer: @tokenizer
+          )
+
+        case assembled do
+          {:ok, assembly} ->
+            assert assembly.tokens == Tokenizer.count(tokenizer, assembly.prompt)
+            assert assembly.tokens <= total
+
+            for layer <- assembly.layers do
+              assert layer.tokens == Tokenizer.count(tokenizer, layer.text)
+              assert layer.tokens <= layer.limit and layer.limit <= layer.budget
+            end
+
+            assembly.layers
+            |> Enum.find(&(&1.name == :project_context))
+            |> cut(context, at, tokenizer)
+
+          # All layers but the identity, which is empty, gave way: nothing is left, and that is over
+          # what a tokenizer may count for nothing at all.
+          {:error, %TotalBudgetError{} = error} ->
+            assert error.tokens == Tokenizer.count(tokenizer, "")
+            assert error.tokens > total
+        end
+      end)
+    end
+  end
+
+  # A prefix of the text, what closes its fence, and the marker.
+  defp cut(%{cut_at: nil} = layer, _context, _at, _tokenizer), do: assert(layer.closing == "")
+
+  defp cut(layer, context, at, tokenizer) do
+    prefix = binary_part(context, 0, layer.cut_at)
+    assert layer.text == prefix <> layer.closing <> "[… truncated …]"
+    assert Boundary.at_or_before(context, layer.cut_at) == layer.cut_at
+
+    case {at, layer.closing} do
+      {:line, closing} ->
+        assert closing == ""
+        # After a line, or in the first, or where what is before the last line counts more.
+        lines = Regex.replace(~r/[^\n]*\z/, prefix, "")
+        ends? = lines in ["", prefix]
+        assert ends? or Tokenizer.count(tokenizer, lines <> "[… truncated …]") > layer.limit
+
+      {:markdown, ""} ->
+        :ok
+
+      {:markdown, closing} ->
+        # On a line of its own, the run of an opening line, in the quotes or items that it stands in.
+        [_, run] = Regex.run(~r/\A\n?(?:> | )*(`{3,}|~{3,})\n\z/, closing)
+        assert prefix =~ ~r/^(?:> |- | )*#{run}(?!#{String.first(run)})/m
+        assert String.starts_with?(closing, "\n") or String.ends_with?(prefix, "\n")
     end
   end
 

@@ -309,6 +309,12 @@ defmodule Engine.Harness.PromptAssemblerTest do
       assert_raise InvalidTextError, "unit 1 of layer :task_state is not UTF-8 at byte 0", fn ->
         PromptAssembler.assemble!(task_state: ["ok", "\xFF"])
       end
+
+      hostile = ~S(unit "a\u{a}\u{202e}" of layer :task_state is not UTF-8 at byte 0)
+
+      assert_raise InvalidTextError, hostile, fn ->
+        PromptAssembler.assemble!(task_state: [{"a\n\u202E", "\xFF"}])
+      end
     end
   end
 

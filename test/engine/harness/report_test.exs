@@ -84,9 +84,25 @@ defmodule Engine.Harness.ReportTest do
   end
 
   describe "every number of" do
-    setup do
+    # The golden files' run, and one with all that may be set. Cut after a line the README has 44 of
+    # 333 bytes. Without it 287 are left, 72 tokens: for 10 it is cut a line sooner, to 32 bytes.
+    @settings [
+      total_budget: 82,
+      give_way: [:project_context, :task_state],
+      strict: [:identity, :business_rules],
+      step: [instruction_files: 7, business_rules: 500],
+      at: [project_context: :line]
+    ]
+    @early {"now", "It is 04:55:14."}
+
+    setup context do
+      opts =
+        if context[:settings],
+          do: Keyword.update!(now(), :business_rules, &(&1 ++ [@early])) ++ @settings,
+          else: now()
+
       shop = Path.join(@root, "examples/shop")
-      [shop: shop, json: decode(printed(shop, [format: :json] ++ now()))]
+      [shop: shop, opts: opts, json: decode(printed(shop, [format: :json] ++ opts))]
     end
 
     # An integer with commas, infinity being null.
@@ -96,8 +112,8 @@ defmodule Engine.Harness.ReportTest do
       end
     end
 
-    test "the table equals the JSON's", %{shop: shop, json: json} do
-      lines = shop |> printed([prompt: false] ++ now()) |> String.split("\n")
+    defp table_equals(%{shop: shop, opts: opts, json: json}) do
+      lines = shop |> printed([prompt: false] ++ opts) |> String.split("\n")
       row = fn name -> lines |> Enum.find(&String.starts_with?(&1, name <> " ")) |> numbers() end
       [compared] = json["compared"]
 
@@ -112,7 +128,9 @@ defmodule Engine.Harness.ReportTest do
       end
 
       prompt = json["prompt"]
-      assert row.("prompt") == [prompt["tokens"], prompt["budget"], compared["tokens"]]
+      # No limit, nil, is more than any number.
+      budget = min(prompt["budget"], prompt["total_budget"])
+      assert row.("prompt") == [prompt["tokens"], budget, compared["tokens"]]
       assert row.("separators") == [prompt["separators"]["tokens"], compared["separators"]]
 
       tokenizer = Enum.find(lines, &String.starts_with?(&1, "tokenizer"))
@@ -143,6 +161,13 @@ defmodule Engine.Harness.ReportTest do
       assert numbers(Enum.find(lines, &(&1 =~ "first difference"))) ==
                [place["byte"], place["before"]["byte"], place["after"]["byte"]]
 
+      for setting <- diff["settings"] do
+        words = "#{setting["name"]}: #{setting["before"]} before, #{setting["after"]} now"
+        assert Enum.any?(lines, &(&1 =~ ~r/^  setting +#{Regex.escape(words)}$/))
+      end
+
+      for warning <- json["warnings"], do: assert(("  " <> warning["message"]) in lines)
+
       common = diff["common"]
 
       assert numbers(Enum.find(lines, &(&1 =~ "common prefix"))) ==
@@ -162,8 +187,8 @@ defmodule Engine.Harness.ReportTest do
       end
     end
 
-    test "the page equals the JSON's", %{shop: shop, json: json} do
-      page = printed(shop, [format: :html] ++ now())
+    defp page_equals(%{shop: shop, opts: opts, json: json}) do
+      page = printed(shop, [format: :html] ++ opts)
       data = Regex.scan(~r{<data value="([^"]*)" data-of="([^"]*)">([^<]*)</data>}, page)
       assert length(data) > 90
 
@@ -183,8 +208,9 @@ defmodule Engine.Harness.ReportTest do
 
       # All that the table shows is among them.
       for {layer, index} <- Enum.with_index(json["layers"]) do
-        for field <- ["tokens", "tokens_before", "budget", "bytes"],
+        for field <- ["tokens", "tokens_before", "budget", "bytes", "step", "limit"],
             layer[field] != nil,
+            field != "limit" or layer["limit"] != layer["budget"],
             do: assert("/layers/#{index}/#{field}" in pointers)
 
         for {item, of} <- Enum.with_index(layer["items"]),
@@ -192,6 +218,13 @@ defmodule Engine.Harness.ReportTest do
             item[field] != nil,
             do: assert("/layers/#{index}/items/#{of}/#{field}" in pointers)
       end
+
+      for {_, index} <- Enum.with_index(json["warnings"]),
+          field <- ["count", "offset", "length"] do
+        assert "/warnings/#{index}/#{field}" in pointers
+      end
+
+      if json["prompt"]["total_budget"], do: assert("/prompt/total_budget" in pointers)
 
       # No other number stands in it: names, messages, hashes and the prompt are the JSON's texts.
       rest =
@@ -209,6 +242,21 @@ defmodule Engine.Harness.ReportTest do
 
         if item["sha256"], do: assert(page =~ item["sha256"])
       end
+    end
+
+    test("the table equals the JSON's", context, do: table_equals(context))
+    test("the page equals the JSON's", context, do: page_equals(context))
+
+    @tag :settings
+    test "both equal the JSON's, with a step, a place, a total and strict layers", context do
+      table_equals(context)
+      page_equals(context)
+
+      %{"layers" => [_, files, project, rules, _], "prompt" => prompt} = context.json
+      assert {files["step"], rules["step"], project["at"]} == {7, 500, "line"}
+      assert {project["limit"], project["budget"], project["tokens"]} == {10, 15, 8}
+      assert {prompt["tokens"], prompt["total_budget"]} == {81, 82}
+      assert [%{"layer" => "business_rules", "kind" => "clock_time"}] = context.json["warnings"]
     end
   end
 
@@ -272,10 +320,10 @@ defmodule Engine.Harness.ReportTest do
 
     test "colours the prompt by layer, unit by unit" do
       page = page(identity: "who", business_rules: [{"a", "one"}, {"b", "two"}])
-      assert page =~ ~s(<pre class="identity">who</pre>)
+      assert page =~ ~s(<pre class="identity">\nwho</pre>)
 
       assert page =~
-               ~s(<pre class="business_rules"><span class="item" title="a">one</span>\n\n) <>
+               ~s(<pre class="business_rules">\n<span class="item" title="a">one</span>\n\n) <>
                  ~s(<span class="item" title="b">two</span></pre>)
     end
   end

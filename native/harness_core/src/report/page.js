@@ -7,18 +7,31 @@
   const most = 10000;
   let [found, current] = [[], -1];
 
+  // Each layer's text and the nodes it is made of: a match may begin in one and end in another.
+  const blocks = Array.from(document.querySelectorAll("#prompt pre"), (block) => {
+    const nodes = [];
+    const walker = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);
+    for (let start = 0, node; (node = walker.nextNode()); start += node.length) {
+      nodes.push({ node, start, end: start + node.length });
+    }
+    return { text: block.textContent, nodes };
+  });
+
   const ranges = (text) => {
-    const pattern = new RegExp(text.replace(/[\\^$.*+?()[\]{}|\/-]/g, "\\$&"), "gi");
+    // Where a line is broken is not what is searched for.
+    const pattern = new RegExp(text.replace(/[\\^$.*+?()[\]{}|\/-]/g, "\\$&").replace(/\s+/g, "\\s+"), "gi");
     const all = [];
-    for (const block of document.querySelectorAll("#prompt pre")) {
-      const walker = document.createTreeWalker(block, NodeFilter.SHOW_TEXT);
-      while (walker.nextNode() && all.length < most) {
-        for (const match of walker.currentNode.data.matchAll(pattern)) {
-          const range = new Range();
-          range.setStart(walker.currentNode, match.index);
-          range.setEnd(walker.currentNode, match.index + match[0].length);
-          if (all.push(range) >= most) break;
-        }
+    for (const { text, nodes } of blocks) {
+      let at = 0;
+      for (const match of text.matchAll(pattern)) {
+        if (all.length >= most) return all;
+        const last = match.index + match[0].length;
+        const range = new Range();
+        while (nodes[at].end <= match.index) at++;
+        range.setStart(nodes[at].node, match.index - nodes[at].start);
+        while (nodes[at].end < last) at++;
+        range.setEnd(nodes[at].node, last - nodes[at].start);
+        all.push(range);
       }
     }
     return all;

@@ -226,7 +226,12 @@ fn layers(report: &Report) -> Markup {
                 tr {
                     th scope="row" { "prompt" } td {}
                     td.number { (tokens(report, "/prompt/tokens", report.prompt.tokens)) } td {}
-                    td.number { (limit("/prompt/budget", report.prompt.budget)) } td {} td {} td {}
+                    td.number {
+                        (limit("/prompt/budget", report.prompt.budget))
+                        @if report.prompt.total_budget.is_some() {
+                            ", in total " (limit("/prompt/total_budget", report.prompt.total_budget))
+                        }
+                    } td {} td {} td {}
                     td.number { (number("/prompt/bytes", report.prompt.bytes)) }
                     @for (of, compared) in report.compared.iter().enumerate() {
                         td.number { (counted(compared.estimated, &format!("/compared/{of}/tokens"), compared.tokens)) }
@@ -357,7 +362,7 @@ fn changed(diff: &Diff) -> Markup {
                 tbody { @for (index, change) in diff.changes.iter().enumerate() {
                     tr {
                         td { (status(&word(change.change))) }
-                        td { span.swatch.(word(change.layer)) {} (item_name(change.layer, change.id.as_ref())) }
+                        td.what { span.swatch.(word(change.layer)) {} (item_name(change.layer, change.id.as_ref())) }
                         td.number { (tokens(&format!("/diff/changes/{index}/tokens_before"), change.tokens_before)) }
                         td.number { (tokens(&format!("/diff/changes/{index}/tokens"), change.tokens)) }
                         td { (name(&change.message)) }
@@ -467,7 +472,8 @@ fn prompt(report: &Report, text: &str) -> Markup {
             @if let Some(sent) = part(text, layer.offset, layer.bytes) {
                 details open {
                     summary { span.swatch.(word(layer.name)) {} (word(layer.name)) }
-                    pre.(word(layer.name)) { (sent_items(layer, text, sent)) }
+                    // Of a line feed right behind the tag nothing is shown; the text's own comes after it.
+                    pre.(word(layer.name)) { "\n" (sent_items(layer, text, sent)) }
                 }
             }
         }
