@@ -37,6 +37,7 @@ defmodule Engine.Harness.CLI do
     demo loops             a scripted session in which an agent loops, is nudged, blocked and halted,
                            and its trace
       --json                 the trace alone, as OTLP JSON
+    demo limits            a scripted session that waits, is refused, and runs out of its budget
 
     --help                 this text
     --version              the library's version
@@ -164,10 +165,23 @@ defmodule Engine.Harness.CLI do
   defp demo(argv) do
     with {:ok, switches, names} <- parse(argv, json: :boolean, help: :boolean) do
       cond do
-        switches[:help] -> show(@usage)
-        names == ["loops"] -> demo_loops(Keyword.get(switches, :json, false))
-        names == [] -> wrong("the demo's name is missing; there is: loops")
-        true -> wrong("unknown demo #{Enum.map_join(names, " ", &inspect/1)}; there is: loops")
+        switches[:help] ->
+          show(@usage)
+
+        names == ["loops"] ->
+          demo_loops(Keyword.get(switches, :json, false))
+
+        names == ["limits"] and switches[:json] ->
+          wrong("--json goes with demo loops")
+
+        names == ["limits"] ->
+          show(Demo.Limits.story())
+
+        names == [] ->
+          wrong("the demo's name is missing; there are: loops, limits")
+
+        true ->
+          wrong("unknown demo #{Enum.map_join(names, " ", &inspect/1)}; there are: loops, limits")
       end
     else
       {:error, message} -> wrong(message)

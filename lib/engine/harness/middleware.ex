@@ -121,6 +121,33 @@ defmodule Engine.Harness.Middleware do
     Map.update(payload, :events, [note], &[note | &1])
   end
 
+  @doc """
+  Puts a sentence for the model at the end of the prompt, as a transform of `:pre_model_call` may:
+  after a blank line in a text, as the user's message in a list, in the spelling of those that are
+  there.
+
+  ## Examples
+
+      iex> alias Engine.Harness.Middleware
+      iex> Middleware.tell(%{prompt: "Hi."}, "Be brief.").prompt
+      "Hi.\\n\\nBe brief."
+      iex> Middleware.tell(%{prompt: [%{"role" => "user", "content" => "Hi."}]}, "Be brief.").prompt
+      [%{"role" => "user", "content" => "Hi."}, %{"role" => "user", "content" => "Be brief."}]
+
+  """
+  @spec tell(payload, String.t()) :: payload when payload: map
+  def tell(%{prompt: prompt} = payload, sentence) when is_binary(prompt),
+    do: %{payload | prompt: prompt <> "\n\n" <> sentence}
+
+  def tell(%{prompt: prompt} = payload, sentence) when is_list(prompt) do
+    message =
+      if Enum.any?(prompt, &is_map_key(&1, "role")),
+        do: %{"role" => "user", "content" => sentence},
+        else: %{role: "user", content: sentence}
+
+    %{payload | prompt: prompt ++ [message]}
+  end
+
   defp kind(module, phase) do
     if function_exported?(module, :kind, 1), do: module.kind(phase), else: :guard
   end

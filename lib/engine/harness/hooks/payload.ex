@@ -14,6 +14,14 @@ defmodule Engine.Harness.Hooks.Payload do
     usage:
       {quote(do: %{optional(atom()) => non_neg_integer()}),
        "tokens as the provider counted them, e.g. `%{input_tokens: 9, output_tokens: 2}`"},
+    timeout_ms:
+      {quote(do: pos_integer()),
+       "how long the call may take; a guard may put it in or shorten it, no limit when absent"},
+    outcome:
+      {quote(do: :success | :failure | :unknown),
+       "how the call went, for what counts failures; `:success` when absent"},
+    retry_after_ms:
+      {quote(do: non_neg_integer()), "how long the provider asked to wait before the next call"},
     tool: {quote(do: String.t()), "name of the tool"},
     arguments:
       {quote(do: term()), "its arguments: decoded, or the JSON text that the model wrote"},
@@ -52,11 +60,11 @@ defmodule Engine.Harness.Hooks.Payload do
     ],
     pre_model_call: [
       required: [:model, :prompt],
-      optional: [:tools, :session_id]
+      optional: [:tools, :session_id, :timeout_ms]
     ],
     post_model_call: [
       required: [:model, :prompt, :completion],
-      optional: [:usage, :tools, :session_id]
+      optional: [:usage, :outcome, :retry_after_ms, :tools, :session_id, :timeout_ms]
     ]
   ]
 
@@ -124,7 +132,7 @@ defmodule Engine.Harness.Hooks.Payload do
 
   @phases Keyword.keys(phases)
   @guarded Map.new([:pre_tool_use, :pre_model_call], fn phase ->
-             {phase, Enum.concat(Keyword.values(phases[phase])) -- common}
+             {phase, Enum.concat(Keyword.values(phases[phase])) -- [:timeout_ms | common]}
            end)
   @required Map.new(phases, fn {phase, names} -> {phase, names[:required]} end)
 

@@ -352,19 +352,7 @@ defmodule Engine.Harness.Middleware.LoopDetection do
   end
 
   defp tell(payload, nil), do: payload
-
-  defp tell(%{prompt: prompt} = payload, sentence) when is_binary(prompt),
-    do: %{payload | prompt: prompt <> "\n\n" <> sentence}
-
-  # In the spelling of the messages that are there.
-  defp tell(%{prompt: prompt} = payload, sentence) when is_list(prompt) do
-    message =
-      if Enum.any?(prompt, &is_map_key(&1, "role")),
-        do: %{"role" => "user", "content" => sentence},
-        else: %{role: "user", content: sentence}
-
-    %{payload | prompt: prompt ++ [message]}
-  end
+  defp tell(payload, sentence), do: Middleware.tell(payload, sentence)
 
   # The text of a completion in the shapes that are common; of any other one what it is as JSON,
   # which is the same for the same completion and is never taken for prose.

@@ -3,8 +3,9 @@ defmodule Engine.Harness.Middleware.AIRateLimit.NodesTest do
   use ExUnit.Case, async: false
 
   alias Engine.Cluster
+  alias Engine.Harness.{Hooks, Middleware}
   alias Engine.Harness.Middleware.AIRateLimit
-  alias AIRateLimit.{Error, Refusal, Server}
+  alias AIRateLimit.{Error, Notice, Refusal, Server}
 
   setup_all do
     stop = Cluster.start!()
@@ -98,6 +99,33 @@ defmodule Engine.Harness.Middleware.AIRateLimit.NodesTest do
     connect(peer, node)
     assert {:error, %Error{reason: :not_open}} = ask(peer, agent, :settle, [lease, actual])
     assert {:halt, %Refusal{kind: :tokens, left: 0}} = ask(peer, agent, :reserve, [call(1)])
+  end
+
+  test "a session's hooks on another node share the limit, and let nothing pass in a split",
+       %{peer: peer, node: node, name: name} do
+    start_supervised!({Server, name: name, limits: [session_budget: [tokens: 150]]})
+    # Evaluated, since the peer has no code of this module.
+    {estimate, _} = Code.eval_string(~s|fn _ -> %{key: "k", tokens: 100} end|)
+    options = [model: {:server, name}, tools: {:server, name}, estimate: estimate]
+    hooks = Hooks.new() |> Middleware.attach({AIRateLimit, options}) |> Middleware.attach(Notice)
+    call = %{model: "m", prompt: "Hi."}
+    tool = %{tool: "ls", arguments: %{}}
+    run = &:peer.call(peer, Hooks, :run, [hooks, &1, &2])
+
+    # The process that runs it there ends with it, and leaves its lease open.
+    {:ok, %{assigns: assigns}} = run.(:pre_model_call, call)
+    eventually(fn -> match?(%{used: 100, estimated: 100, reserved: 0}, tokens(name)) end)
+
+    assert {:halt, %Refusal{kind: :tokens, used: 100, left: 50}, _} =
+             Hooks.run(hooks, :pre_model_call, call)
+
+    true = Node.disconnect(node)
+    call = Map.put(call, :assigns, assigns)
+    assert {:halt, %Error{reason: :unreachable}, _} = run.(:pre_model_call, call)
+    fresh = Map.delete(call, :assigns)
+    assert {:halt, %Refusal{kind: :unreachable}, _} = run.(:pre_model_call, fresh)
+    assert {:halt, %Refusal{kind: :unreachable}, _} = run.(:pre_tool_use, tool)
+    assert %{used: 100, reserved: 0} = tokens(name)
   end
 
   test "when the server's node is lost, nothing passes", %{peer: peer, name: name} do

@@ -390,8 +390,23 @@ defmodule Engine.Harness.Middleware.AIRateLimit.ServerTest do
     assert_raise ArgumentError, fn -> Server.reserve(name, %{key: "k"}) end
     assert_raise ArgumentError, fn -> Server.settle(name, lease, %{outcome: :maybe}) end
     assert_raise ArgumentError, fn -> Server.allot(name, :session, %{tokens: -1}) end
+
+    assert_raise ArgumentError, "expected a lease, got: :lease", fn ->
+      Server.settle(name, :lease, %{outcome: :success})
+    end
+
+    assert_raise ArgumentError, "expected a lease, got: nil", fn -> Server.release(name, nil) end
+
+    # Structs that a caller made itself.
+    actual = %{AIRateLimit.Actual.new!(%{outcome: :success, usage: 1}) | usage: -7}
+    assert_raise ArgumentError, fn -> Server.settle(name, lease, actual) end
+    estimate = AIRateLimit.Estimate.new!(call(1))
+    negative = put_in(estimate.tokens.input_tokens, -5)
+    assert_raise ArgumentError, fn -> Server.reserve(name, negative) end
+    assert {:ok, _lease} = Server.reserve(name, estimate)
+    assert %{reserved: 1} = row(name, :tokens)
     send(pid, :noise)
-    assert %{open: 1} = totals(name)
+    assert %{open: 2} = totals(name)
     assert GenServer.whereis(name) == pid
   end
 

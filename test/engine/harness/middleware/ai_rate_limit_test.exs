@@ -660,6 +660,33 @@ defmodule Engine.Harness.Middleware.AIRateLimitTest do
              |> String.trim_trailing("\n")
   end
 
+  test "of a key's name the report shows the beginning" do
+    name = String.duplicate("é", 1_000_000)
+    report = AIRateLimit.report(AIRateLimit.new(keys: %{name => [key_budget: [calls: 1]]}), 0)
+    assert to_string(report) =~ "\nkey " <> String.duplicate("é", 30) <> "…  calls "
+  end
+
+  test "a struct that a caller made is checked as a map is" do
+    estimate = AIRateLimit.Estimate.new!(call(1))
+
+    for wrong <- [%{estimate | tokens: -5}, put_in(estimate.tokens.output_tokens, -1)] do
+      assert_raise ArgumentError, ~r/\Aexpected :tokens to be/, fn ->
+        AIRateLimit.reserve(AIRateLimit.new([]), 0, wrong)
+      end
+    end
+
+    {lease, state} = reserve!(AIRateLimit.new([]), 0, estimate)
+    actual = AIRateLimit.Actual.new!(%{outcome: :failure})
+
+    for wrong <- [%{usage: -7}, %{outcome: :maybe}, %{retry_after_ms: -1}] do
+      assert_raise ArgumentError, fn ->
+        AIRateLimit.settle(state, 0, lease, Map.merge(actual, wrong))
+      end
+    end
+
+    assert {:ok, _state} = AIRateLimit.settle(state, 0, lease, actual)
+  end
+
   describe "for all inputs" do
     # What a caller does next: after how long, and what. Which open lease is meant is taken modulo
     # their number.

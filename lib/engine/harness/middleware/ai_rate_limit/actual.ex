@@ -28,7 +28,7 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Actual do
           optional(:retry_after_ms) => non_neg_integer
         }
 
-  @typedoc "The same, checked."
+  @typedoc "The same, with all its keys."
   @type t :: %__MODULE__{
           outcome: outcome,
           usage: Usage.given() | nil,
@@ -37,7 +37,12 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Actual do
 
   @doc "Checks it; raises `ArgumentError`."
   @spec new!(given | t) :: t
-  def new!(%__MODULE__{} = checked), do: checked
+  # Anyone can make a struct, so it is checked as a map is.
+  def new!(%__MODULE__{retry_after_ms: nil} = given) do
+    given |> Map.from_struct() |> Map.delete(:retry_after_ms) |> new!()
+  end
+
+  def new!(%__MODULE__{} = given), do: given |> Map.from_struct() |> new!()
 
   def new!(given) do
     given = Options.map!(given, "what became of a call", [:outcome], [:usage, :retry_after_ms])

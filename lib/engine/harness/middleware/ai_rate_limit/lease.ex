@@ -5,7 +5,7 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Lease do
   | field | meaning |
   |---|---|
   | `:id` | a number, one lease's alone within its state |
-  | `:key`, `:model`, `:account`, `:tokens` | as estimated |
+  | `:key`, `:model`, `:account`, `:tokens`, `:session` | as estimated |
   | `:amounts` | what is reserved: calls, tokens, cost in micro-units |
   | `:admitted_ms` | when it was admitted |
   | `:timeout_ms` | how long the call may take: the limit of an attempt, or what the deadline leaves if that is less; `:infinity` without either |
@@ -13,6 +13,7 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Lease do
   """
 
   alias Engine.Harness.Middleware.AIRateLimit.{Accounts, Budget, Usage}
+  alias Engine.Harness.Options
 
   @enforce_keys [
     :id,
@@ -23,7 +24,8 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Lease do
     :amounts,
     :admitted_ms,
     :timeout_ms,
-    :generation
+    :generation,
+    :session
   ]
   defstruct @enforce_keys
 
@@ -37,6 +39,15 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Lease do
           amounts: Budget.amounts(),
           admitted_ms: integer,
           timeout_ms: pos_integer | :infinity,
-          generation: non_neg_integer | nil
+          generation: non_neg_integer | nil,
+          session: String.t() | nil
         }
+
+  @doc false
+  @spec check!(term) :: t
+  def check!(%__MODULE__{} = lease), do: lease
+
+  def check!(other) do
+    raise ArgumentError, "expected a lease, got: #{Options.show(other)}"
+  end
 end

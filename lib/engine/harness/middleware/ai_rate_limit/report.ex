@@ -18,9 +18,18 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Report do
   admitted; `:estimated` of the settled were charged an estimate, at least in part.
   """
 
-  alias Engine.Harness.{Escape, Table}
+  alias Engine.Harness.{Boundary, Escape, Table}
   alias Engine.Harness.Middleware.AIRateLimit
-  alias Engine.Harness.Middleware.AIRateLimit.{Admission, Breaker, Budget, Limits, Rate, Refusal}
+
+  alias Engine.Harness.Middleware.AIRateLimit.{
+    Accounts,
+    Admission,
+    Breaker,
+    Budget,
+    Limits,
+    Rate,
+    Refusal
+  }
 
   @enforce_keys [:rows, :totals]
   defstruct @enforce_keys
@@ -44,23 +53,37 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Report do
   @spec new(AIRateLimit.t()) :: t
   def new(state) do
     keys = Map.merge(state.limits.keys, state.keys)
-    {session, accounts} = Map.pop!(state.accounts, :session)
+    accounts = Map.delete(state.accounts, :session)
 
     %__MODULE__{
       rows:
-        budget(session.budget, :session, Budget.dimensions()) ++
-          deadline(state) ++
+        session(state) ++
           Enum.flat_map(sorted(accounts), fn {id, account} ->
-            budget(account.budget, {:account, id}, limited(account.budget))
+            budget(account.budget, {:account, id})
           end) ++
           Enum.flat_map(sorted(keys), fn {name, key} -> key(key, {:key, name}, state.now) end),
       totals: Map.put(state.totals, :open, map_size(state.leases))
     }
   end
 
+  @doc false
+  # What calls of a key are charged to: its own budget, and that of the accounts of this lineage.
+  @spec balance(AIRateLimit.t(), {term, Budget.t()}, [Accounts.id()]) :: [row]
+  def balance(state, {key, budget}, lineage) do
+    for id <- lineage, id != :session, reduce: session(state) ++ budget(budget, {:key, key}) do
+      rows -> rows ++ budget(Map.fetch!(state.accounts, id).budget, {:account, id})
+    end
+  end
+
+  defp session(state) do
+    budget(state.accounts.session.budget, :session, Budget.dimensions()) ++ deadline(state)
+  end
+
   defp sorted(map), do: Enum.sort_by(map, fn {key, _value} -> key end)
 
-  defp limited(budget), do: Enum.filter(Budget.dimensions(), &is_map_key(budget.limits, &1))
+  defp budget(budget, scope) do
+    budget(budget, scope, Enum.filter(Budget.dimensions(), &is_map_key(budget.limits, &1)))
+  end
 
   defp budget(budget, scope, dimensions) do
     for dimension <- dimensions do
@@ -89,7 +112,7 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Report do
   defp key(key, scope, now) do
     rate(key.requests, scope, :request_rate, now) ++
       rate(key.tokens, scope, :token_rate, now) ++
-      budget(key.budget, scope, limited(key.budget)) ++ breaker(key.breaker, scope, now)
+      budget(key.budget, scope) ++ breaker(key.breaker, scope, now)
   end
 
   defp rate(nil, _scope, _kind, _now), do: []
@@ -121,6 +144,9 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Report do
   end
 
   defimpl String.Chars do
+    # Bytes of a key's name in the table.
+    @shown 60
+
     @sides [:left, :left, :right, :right, :right, :right, :left, :left]
 
     def to_string(report) do
@@ -146,8 +172,15 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Report do
 
     defp scope(:session), do: "session"
     defp scope({:account, id}), do: "account #{id}"
-    defp scope({:key, key}) when is_binary(key), do: "key #{Escape.escape(key)}"
-    defp scope({:key, key}), do: "key #{key |> inspect() |> Escape.escape()}"
+    defp scope({:key, key}) when is_binary(key), do: "key #{shown(key)}"
+    defp scope({:key, key}), do: "key #{key |> inspect() |> shown()}"
+
+    # A tool's name is what the model wrote, however long.
+    defp shown(name) when byte_size(name) > @shown do
+      Escape.escape(binary_part(name, 0, Boundary.at_or_before(name, @shown))) <> "…"
+    end
+
+    defp shown(name), do: Escape.escape(name)
 
     defp totals(totals) do
       [admitted, settled, estimated, released, open, refused] =

@@ -98,14 +98,14 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Server do
 
   @doc "As `Engine.Harness.Middleware.AIRateLimit.settle/4`; the lease's owner alone can settle it."
   @spec settle(server, Lease.t(), Actual.given(), pos_integer) :: :ok | {:error, Error.t()}
-  def settle(server, %Lease{} = lease, actual, timeout_ms \\ @timeout) do
-    change(server, {:settle, lease, Actual.new!(actual)}, timeout_ms)
+  def settle(server, lease, actual, timeout_ms \\ @timeout) do
+    change(server, {:settle, Lease.check!(lease), Actual.new!(actual)}, timeout_ms)
   end
 
   @doc "As `Engine.Harness.Middleware.AIRateLimit.release/3`; the lease's owner alone can release it."
   @spec release(server, Lease.t(), pos_integer) :: :ok | {:error, Error.t()}
-  def release(server, %Lease{} = lease, timeout_ms \\ @timeout) do
-    change(server, {:release, lease}, timeout_ms)
+  def release(server, lease, timeout_ms \\ @timeout) do
+    change(server, {:release, Lease.check!(lease)}, timeout_ms)
   end
 
   @doc """
@@ -132,6 +132,24 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Server do
   @spec report(server, pos_integer) :: {:ok, Report.t()} | {:error, Error.t()}
   def report(server, timeout_ms \\ @timeout) do
     with {:exit, _reason} <- ask(server, :report, timeout_ms), do: unreachable(server)
+  end
+
+  @doc "As `Engine.Harness.Middleware.AIRateLimit.balance/4`."
+  @spec balance(server, String.t() | atom, Accounts.id(), pos_integer) ::
+          {:ok, [Report.row()]} | {:error, Error.t()}
+  def balance(server, key, account, timeout_ms \\ @timeout) do
+    change(server, {:balance, key, account}, timeout_ms)
+  end
+
+  @doc """
+  Settles at their estimates the leases that the calling process has open in a session, as if it had
+  died: `{:ok, how_many}`.
+
+  The session is the one that estimates name as their `:session`.
+  """
+  @spec abandon(server, String.t(), pos_integer) :: {:ok, non_neg_integer} | {:error, Error.t()}
+  def abandon(server, session, timeout_ms \\ @timeout) when is_binary(session) do
+    change(server, {:abandon, session}, timeout_ms)
   end
 
   @doc """
@@ -269,6 +287,21 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Server do
     end)
   end
 
+  def handle_call({:abandon, session}, {pid, _tag}, server) do
+    left =
+      for {{:lease, id} = owned, {^pid, _ref}} <- server.owners,
+          Map.fetch!(server.state.leases, id).session == session,
+          do: owned
+
+    # In the order of their numbers: the breaker's doesn't depend on that of a map.
+    server = left |> Enum.sort() |> Enum.reduce(server, &settle_left/2)
+    {:reply, {:ok, length(left)}, server}
+  end
+
+  def handle_call({:balance, key, account}, _from, server) do
+    {:reply, {:ok, AIRateLimit.balance(server.state, server.clock.(), key, account)}, server}
+  end
+
   def handle_call(:report, _from, server) do
     {:reply, {:ok, AIRateLimit.report(server.state, server.clock.())}, server}
   end
@@ -284,12 +317,14 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Server do
   @impl true
   def handle_info({:DOWN, monitor, :process, _pid, _reason}, server) do
     case server.monitors do
-      %{^monitor => owned} -> {:noreply, give_up(server, owned, &settle_estimated/3)}
+      %{^monitor => owned} -> {:noreply, settle_left(owned, server)}
       _gone -> {:noreply, server}
     end
   end
 
   def handle_info(_message, server), do: {:noreply, server}
+
+  defp settle_left(owned, server), do: give_up(server, owned, &settle_estimated/3)
 
   defp settle_estimated(state, now, lease) do
     AIRateLimit.settle(state, now, lease, %{outcome: :unknown})

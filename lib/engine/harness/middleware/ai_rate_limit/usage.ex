@@ -40,6 +40,10 @@ defmodule Engine.Harness.Middleware.AIRateLimit.Usage do
           output: non_neg_integer
         }
 
+  @doc "The kinds of tokens."
+  @spec parts() :: [atom, ...]
+  def parts, do: @parts
+
   @doc """
   A usage with all its keys; raises `ArgumentError`, which calls it `name`, for what is none.
 
