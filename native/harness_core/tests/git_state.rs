@@ -66,6 +66,42 @@ const STATES: &[(&str, &str)] = &[
         "base; echo '*.o' > $HOME/ex; git config --global core.excludesFile '~/ex'; touch x.o",
     ),
     (
+        "core.excludesFile, relative",
+        "base; mkdir d; echo '*.o' > d/ex; git add .; commit; git config core.excludesFile d/ex; touch x.o; W=$W/d",
+    ),
+    (
+        "core.excludesFile of odd letters",
+        "base; echo '*.o' > \"$R/e #;=x\"; git config core.excludesFile \"$R/e #;=x\"; touch x.o",
+    ),
+    (
+        "the user's include",
+        "base; echo '*.o' > $HOME/ex; git config -f $HOME/more core.excludesFile '~/ex'; git config --global include.path more; touch x.o",
+    ),
+    (
+        "the user's includes, one of them missing",
+        "base; echo '*.o' > $HOME/ex; git config -f $HOME/more core.excludesFile '~/ex'; git config --global include.path '~/none'; git config --global --add include.path '~/more'; touch x.o",
+    ),
+    (
+        "the user's include for this directory",
+        "base; echo '*.o' > $HOME/ex; git config -f $HOME/more core.excludesFile '~/ex'; git config --global includeIf.gitdir:$R/.path '~/more'; touch x.o",
+    ),
+    (
+        "the user's include for another directory",
+        "base; echo '*.o' > $HOME/ex; git config -f $HOME/more core.excludesFile '~/ex'; git config --global includeIf.gitdir:$R/other/.path '~/more'; touch x.o",
+    ),
+    (
+        "the user's include for this branch",
+        "base; echo '*.o' > $HOME/ex; git config -f $HOME/more core.excludesFile '~/ex'; git config --global includeIf.onbranch:ma*.path '~/more'; touch x.o",
+    ),
+    (
+        "the user's include for another branch",
+        "base; echo '*.o' > $HOME/ex; git config -f $HOME/more core.excludesFile '~/ex'; git config --global includeIf.onbranch:side.path '~/more'; touch x.o",
+    ),
+    (
+        "autocrlf of the user, without a value",
+        "base; printf 'x\\r\\n' > c; printf '[core]\\n autocrlf\\n' >> $HOME/.gitconfig; git add . 2>/dev/null; commit; touch -d 2001-01-01 c",
+    ),
+    (
         "the user's usual ignore file",
         "base; mkdir -p $HOME/.config/git; echo '*.o' > $HOME/.config/git/ignore; touch x.o",
     ),
@@ -514,6 +550,14 @@ fn e15_another_users_repository() {
             (root.clone(), false),
             (format!("{root}/other"), false),
             ("*\n\tdirectory =".to_owned(), false),
+            (".".to_owned(), true),
+            ("./".to_owned(), false),
+            ("w".to_owned(), false),
+            ("%(prefix)/w".to_owned(), false),
+            ("~/../w".to_owned(), true),
+            ("~nobody-of-this-name/w".to_owned(), false),
+            (format!("{root}/w/"), true),
+            (format!("{root}/none"), false),
         ];
         for (value, safe) in cases {
             fs::write(&config, format!("[safe]\n\tdirectory = {value}\n")).unwrap();
@@ -521,6 +565,18 @@ fn e15_another_users_repository() {
             let git = made.git(&["status", "--porcelain"]);
             assert_eq!(!git.is_empty(), safe, "git: {which} {value}");
         }
+        fs::write(&config, "").unwrap();
+        // `.` is only the top of a work tree.
+        fs::create_dir(made.workspace.join("d")).unwrap();
+        fs::write(&config, "[safe]\n\tdirectory = .\n").unwrap();
+        let below = state(&made.workspace.join("d"), &made.options());
+        assert_eq!(below.dirty.unwrap_err().reason, Reason::Refused);
+        fs::write(&config, "[safe\n").unwrap();
+        let message = made.state().dirty.unwrap_err().message;
+        assert!(
+            message.contains("safe.directory could not be read whole"),
+            "{message}"
+        );
         fs::write(&config, "").unwrap();
         let options = Options {
             sudo_uid: Some(12_345),
@@ -542,6 +598,32 @@ fn what_is_not_known_has_a_reason() {
         (
             "base; git config core.repositoryFormatVersion 7",
             Reason::Unsupported,
+        ),
+        ("base; echo '[core' > $HOME/.gitconfig", Reason::Config),
+        ("base; mkdir -p $HOME/.config/git/config", Reason::Config),
+        (
+            "base; rm $HOME/.gitconfig; mkfifo $HOME/.gitconfig",
+            Reason::Config,
+        ),
+        (
+            "base; head -c 1100000 /dev/zero > $HOME/.gitconfig",
+            Reason::Config,
+        ),
+        (
+            "base; echo '[core' > $HOME/x; git config --global include.path '~/x'",
+            Reason::Config,
+        ),
+        (
+            "base; git config --global include.path .gitconfig",
+            Reason::Config,
+        ),
+        (
+            "base; git config core.excludesFile '~nobody/x'",
+            Reason::Config,
+        ),
+        (
+            "base; git config --global core.attributesFile '%(prefix)/x'",
+            Reason::Config,
         ),
         ("base; git config core.worktree /", Reason::Worktree),
         ("base; git config core.worktree $R", Reason::Worktree),
@@ -598,8 +680,11 @@ fn a_fifo_does_not_hold_the_caller() {
         ..made.options()
     };
     let start = std::time::Instant::now();
-    state(&made.workspace, &options);
+    let state = state(&made.workspace, &options);
     assert!(start.elapsed() < Duration::from_secs(3));
+    // What was known by then stands.
+    assert_eq!(state.branch, Ok(Some(b"main".to_vec())));
+    assert_eq!(state.dirty.unwrap_err().reason, Reason::Timeout);
 }
 
 /// Damage anywhere in the files that are read: an answer comes, and no panic reaches the caller.

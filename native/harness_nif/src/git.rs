@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 mod atoms {
     rustler::atoms! {
         nil,
-        refused, bare, filter, include, worktree, unsupported, submodule, missing, corrupt,
+        refused, bare, filter, config, include, worktree, unsupported, submodule, missing, corrupt,
         unreadable, bound, timeout
     }
 }
@@ -61,6 +61,7 @@ fn reason(reason: Reason) -> Atom {
         Reason::Refused => atoms::refused(),
         Reason::Bare => atoms::bare(),
         Reason::Filter => atoms::filter(),
+        Reason::Config => atoms::config(),
         Reason::Include => atoms::include(),
         Reason::Worktree => atoms::worktree(),
         Reason::Unsupported => atoms::unsupported(),

@@ -16,7 +16,8 @@ defmodule Engine.Harness.HostEnvironment.Git do
 
   The directory, its `.git` and what that leads to belong to the user of this process (or to the
   one of `SUDO_UID`, for root), or the user's own configuration lists the directory under
-  `safe.directory`; otherwise nothing of the repository is read.
+  `safe.directory`; otherwise nothing of the repository is read. `%(prefix)/` and `~other/` name
+  no path here, since only git knows its own prefix.
 
   ## Reasons
 
@@ -27,14 +28,18 @@ defmodule Engine.Harness.HostEnvironment.Git do
   | `:refused` | another user's repository |
   | `:bare` | there is no work tree |
   | `:filter` | a file that seems changed, and that only a program can compare |
+  | `:config` | the user's own configuration, or a path that it names, can't be read |
   | `:include` | the repository's configuration includes other files |
   | `:worktree` | `core.worktree` names another directory than the one it was found in |
   | `:unsupported` | a format that is not read: reftable, SHA-256 |
   | `:submodule` | a submodule whose state is not known, or that is to be ignored in part |
   | `:missing` | objects are not there, as in a partial clone; they are not fetched |
   | `:corrupt`, `:unreadable` | damaged files; files that may not be read |
-  | `:bound` | an index or configuration over its bound |
-  | `:timeout` | the time was over |
+  | `:bound` | an index, configuration or object over its bound; more than 64 readings at once |
+  | `:timeout` | the time was over; what was known by then stands |
+
+  Sources: gitrepository-layout(5) for what is read, git-config(1) for what it means, and
+  git-status(1) for what counts as a change.
   """
 
   alias __MODULE__

@@ -6,15 +6,19 @@
 //!
 //! Environment variables such as `GIT_DIR` are not looked at: the workspace alone decides.
 
+mod config;
 mod owner;
 mod place;
+mod repository;
 mod status;
 
+use place::Head;
+use repository::Repository;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Where the user's own configuration lies, and how much work is done.
 #[derive(Clone, Debug)]
@@ -58,10 +62,22 @@ pub struct State {
 }
 
 impl State {
-    fn none() -> Self {
+    /// What is known before files are compared.
+    fn of_head(found: &Result<Option<Repository>, Unknown>) -> Self {
+        let head = match found {
+            Ok(Some(repository)) => &repository.head,
+            Ok(None) => &Ok(Head::Other),
+            Err(unknown) => &Err(unknown.clone()),
+        };
+        let (branch, head) = match head {
+            Ok(Head::Branch(name)) => (Ok(Some(name.clone())), None),
+            Ok(Head::Detached(id)) => (Ok(None), Some(id.chars().take(7).collect())),
+            Ok(Head::Other) => (Ok(None), None),
+            Err(unknown) => (Err(unknown.clone()), None),
+        };
         State {
-            branch: Ok(None),
-            head: None,
+            branch,
+            head,
             dirty: Ok(false),
         }
     }
@@ -102,6 +118,8 @@ pub enum Reason {
     Bare,
     /// A changed file whose content only a program (a filter) can compare.
     Filter,
+    /// The user's own configuration, or a path that it names, can't be read.
+    Config,
     /// The repository's configuration includes other files, which are not read.
     Include,
     /// `core.worktree` names another directory than the one the repository was found in.
@@ -122,79 +140,100 @@ pub enum Reason {
     Timeout,
 }
 
+/// How many readings may be under way at once. One that hangs for ever takes a thread with it, so
+/// this bounds those too.
+const READINGS: usize = 64;
+
+/// A recursion of gitoxide goes as deep as directories do: a path has at most 2,048 of them.
+const STACK_BYTES: usize = 64 << 20;
+
 /// The state of the repository that a directory lies in.
 ///
 /// The reading happens in a thread of its own. It is told to stop when the time is over, and left
-/// behind should it hang (a repository may hold FIFOs); a panic of the library that reads is
-/// [`Reason::Corrupt`].
+/// behind should it hang (a repository may hold FIFOs), while what it found by then counts; a panic
+/// of the library that reads is [`Reason::Corrupt`].
 pub fn state(workspace: &Path, options: &Options) -> State {
+    let deadline = Instant::now().checked_add(Duration::from_millis(options.time_limit_ms));
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = channel();
-    let spawned = std::thread::Builder::new().name("git state".into()).spawn({
-        let (workspace, options, stop) = (workspace.to_owned(), options.clone(), stop.clone());
-        move || {
-            let user = owner::User::read(&options);
-            // Nobody listens once the time is over.
-            let _ = sender.send(read(&workspace, &options, &user, &stop, 0));
-        }
-    });
-    if let Err(error) = spawned {
-        return State::unknown(Unknown::new(
-            Reason::Unreadable,
-            format!("no thread: {error}"),
-        ));
-    }
-    let state = receiver.recv_timeout(Duration::from_millis(options.time_limit_ms));
-    stop.store(true, Ordering::Relaxed);
-    state.unwrap_or_else(|error| {
-        State::unknown(match error {
-            RecvTimeoutError::Timeout => Unknown::new(
-                Reason::Timeout,
-                format!("not read within {} ms", options.time_limit_ms),
-            ),
-            RecvTimeoutError::Disconnected => Unknown::new(
-                Reason::Corrupt,
-                "the repository's files could not be made sense of",
-            ),
-        })
-    })
-}
-
-fn read(
-    workspace: &Path,
-    options: &Options,
-    user: &owner::User,
-    stop: &Arc<AtomicBool>,
-    depth: u8,
-) -> State {
-    let place = match place::find(workspace) {
-        Ok(Some(place)) => place,
-        Ok(None) => return State::none(),
+    let reading = match start(workspace, options, &stop, sender) {
+        Ok(()) => || match deadline {
+            Some(deadline) => {
+                receiver.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            }
+            None => receiver.recv().map_err(RecvTimeoutError::from),
+        },
         Err(unknown) => return State::unknown(unknown),
     };
-    if let Err(unknown) = owner::check(&place, user, options.sudo_uid) {
-        return State::unknown(unknown);
-    }
-    let (branch, head) = match place.head() {
-        Ok(place::Head::Branch(name)) => (Ok(Some(name)), None),
-        Ok(place::Head::Other) => (Ok(None), None),
-        Ok(place::Head::Detached(id)) => (Ok(None), Some(id.chars().take(7).collect())),
-        Err(unknown) => (Err(unknown), None),
+    let failed = |error| match error {
+        RecvTimeoutError::Timeout => Unknown::new(
+            Reason::Timeout,
+            format!("not read within {} ms", options.time_limit_ms),
+        ),
+        RecvTimeoutError::Disconnected => Unknown::new(
+            Reason::Corrupt,
+            "the repository's files could not be made sense of",
+        ),
     };
-    let context = status::Context {
-        place: &place,
-        options,
-        user,
-        stop,
-        depth,
-    };
-    match context.dirty() {
-        // Where the references are elsewhere, HEAD holds a placeholder.
-        Err(unknown) if unknown.reason == Reason::Unsupported => State::unknown(unknown),
-        dirty => State {
-            branch,
-            head,
-            dirty,
+    let state = match reading() {
+        Ok(head) => State {
+            dirty: reading().map_or_else(|error| Err(failed(error)), |state| state.dirty),
+            ..head
         },
+        Err(error) => State::unknown(failed(error)),
+    };
+    stop.store(true, Ordering::Relaxed);
+    state
+}
+
+/// Sends twice: what `HEAD` says, and then the whole.
+fn start(
+    workspace: &Path,
+    options: &Options,
+    stop: &Arc<AtomicBool>,
+    sender: Sender<State>,
+) -> Result<(), Unknown> {
+    let reading = Reading::begin()?;
+    let (workspace, options, stop) = (workspace.to_owned(), options.clone(), stop.clone());
+    std::thread::Builder::new()
+        .name("git state".into())
+        .stack_size(STACK_BYTES)
+        .spawn(move || {
+            let _reading = reading;
+            let found = Repository::find(&workspace, &options);
+            let head = State::of_head(&found);
+            // Nobody listens once the time is over.
+            let _ = sender.send(head.clone());
+            let context = status::Context {
+                options: &options,
+                stop: &stop,
+                depth: 0,
+            };
+            let dirty = context.dirty(&found);
+            let _ = sender.send(State { dirty, ..head });
+        })
+        .map_err(|error| Unknown::new(Reason::Bound, format!("no thread: {error}")))?;
+    Ok(())
+}
+
+/// One of the readings that are under way.
+struct Reading;
+
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+impl Reading {
+    fn begin() -> Result<Self, Unknown> {
+        if UNDER_WAY.fetch_add(1, Ordering::Relaxed) < READINGS {
+            return Ok(Reading);
+        }
+        drop(Reading);
+        let message = format!("{READINGS} readings are under way or hang");
+        Err(Unknown::new(Reason::Bound, message))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
     }
 }

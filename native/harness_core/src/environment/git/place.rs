@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const LINE_BYTES: u64 = 8_192;
 
 pub(super) struct Place {
+    /// The real path of the directory that was asked about.
+    pub workspace: PathBuf,
     /// The real path of the directory that has the `.git`; `None` when bare.
     pub work_tree: Option<PathBuf>,
     /// The `.git` in it when it is a file.
@@ -38,10 +40,11 @@ pub(super) fn find(workspace: &Path) -> Result<Option<Place>, Unknown> {
         }
         let dot_git = directory.join(".git");
         match fs::metadata(&dot_git) {
-            Ok(found) if found.is_file() => return of_file(directory, dot_git).map(Some),
+            Ok(found) if found.is_file() => return of_file(&start, directory, dot_git).map(Some),
             Ok(found) if found.is_dir() => {
                 if let Some(common_dir) = common_dir(&dot_git)? {
                     return Ok(Some(Place {
+                        workspace: start.clone(),
                         work_tree: Some(directory.to_owned()),
                         git_file: None,
                         git_dir: dot_git,
@@ -57,6 +60,7 @@ pub(super) fn find(workspace: &Path) -> Result<Option<Place>, Unknown> {
         }
         if let Some(common_dir) = common_dir(directory)? {
             return Ok(Some(Place {
+                workspace: start.clone(),
                 work_tree: None,
                 git_file: None,
                 git_dir: directory.to_owned(),
@@ -67,7 +71,7 @@ pub(super) fn find(workspace: &Path) -> Result<Option<Place>, Unknown> {
     Ok(None)
 }
 
-fn of_file(work_tree: &Path, git_file: PathBuf) -> Result<Place, Unknown> {
+fn of_file(workspace: &Path, work_tree: &Path, git_file: PathBuf) -> Result<Place, Unknown> {
     let line = line(&git_file)?;
     let target = line
         .strip_prefix(b"gitdir: ")
@@ -77,6 +81,7 @@ fn of_file(work_tree: &Path, git_file: PathBuf) -> Result<Place, Unknown> {
     let common_dir =
         common_dir(&git_dir)?.ok_or_else(|| corrupt(&git_file, "names no repository"))?;
     Ok(Place {
+        workspace: workspace.to_owned(),
         work_tree: Some(work_tree.to_owned()),
         git_file: Some(git_file),
         git_dir,
@@ -105,11 +110,11 @@ impl Place {
         if let Ok(target) = fs::read_link(&path)
             && target.starts_with("refs")
         {
-            return Ok(symbolic(target.as_os_str().as_bytes()));
+            return symbolic(target.as_os_str().as_bytes());
         }
         let line = line(&path)?;
         if let Some(name) = line.strip_prefix(b"ref:") {
-            return Ok(symbolic(name.trim_ascii_start()));
+            return symbolic(name.trim_ascii_start());
         }
         match std::str::from_utf8(&line) {
             Ok(id) if id.len() >= 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
@@ -120,10 +125,15 @@ impl Place {
     }
 }
 
-fn symbolic(name: &[u8]) -> Head {
+fn symbolic(name: &[u8]) -> Result<Head, Unknown> {
     match name.strip_prefix(b"refs/heads/") {
-        Some(branch) => Head::Branch(branch.to_owned()),
-        None => Head::Other,
+        // What `HEAD` holds where references are not in files. (gitrepository-layout(5))
+        Some(b".invalid") => Err(Unknown::new(
+            Reason::Unsupported,
+            "HEAD is not in the file of that name",
+        )),
+        Some(branch) => Ok(Head::Branch(branch.to_owned())),
+        None => Ok(Head::Other),
     }
 }
 

@@ -1,10 +1,8 @@
 //! Whether anything differs from `HEAD`, by gitoxide, up to the first difference.
 
-use super::owner::{User, config};
-use super::place::{Place, regular};
-use super::{Options, Reason, Unknown, read};
-use gix::bstr::{BStr, BString, ByteSlice};
-use gix::config::{File, Source};
+use super::repository::{Repository, failed};
+use super::{Options, Reason, Unknown};
+use gix::bstr::{BStr, BString};
 use gix::sec::Trust;
 use gix::status::plumbing::index_as_worktree::traits::{FastEq, SubmoduleStatus};
 use gix::status::plumbing::index_as_worktree::{Change, EntryStatus};
@@ -17,70 +15,31 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The most that reading one object may take; a larger one is an error, not an allocation.
-const OBJECT_BYTES: &str = "gitoxide.objects.allocLimit=256m";
-
 /// Submodules in submodules.
 const DEPTH: u8 = 8;
 
-/// What of the user's configuration says how files are compared and which are looked at.
-const USER_KEYS: [&str; 10] = [
-    "core.autocrlf",
-    "core.checkStat",
-    "core.eol",
-    "core.fileMode",
-    "core.ignoreCase",
-    "core.safecrlf",
-    "core.symlinks",
-    "core.trustctime",
-    "diff.ignoreSubmodules",
-    "status.showUntrackedFiles",
-];
-
+#[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
-    pub place: &'a Place,
     pub options: &'a Options,
-    pub user: &'a User,
     pub stop: &'a Arc<AtomicBool>,
     pub depth: u8,
 }
 
 impl Context<'_> {
-    pub(super) fn dirty(&self) -> Result<bool, Unknown> {
-        let own = self.config()?;
-        let Some(work_tree) = &self.place.work_tree else {
-            return Err(Unknown::new(
-                Reason::Bare,
-                "a bare repository has no work tree",
-            ));
-        };
-        check_work_tree(&own, self.place, work_tree)?;
-        for name in ["info/exclude", "info/attributes", "packed-refs"] {
-            let path = self.place.common_dir.join(name);
-            if path.exists() {
-                regular(&path)?;
-            }
+    /// Whether anything differs in what was found.
+    pub(super) fn dirty(
+        &self,
+        found: &Result<Option<Repository>, Unknown>,
+    ) -> Result<bool, Unknown> {
+        match found {
+            Ok(Some(repository)) => self.compare(repository),
+            Ok(None) => Ok(false),
+            Err(unknown) => Err(unknown.clone()),
         }
-        let index_path = self.place.git_dir.join("index");
-        if index_path.exists() {
-            let size = regular(&index_path)?;
-            let limit = self.options.max_index_bytes;
-            if size > limit {
-                let message = format!("the index has {size} bytes, over {limit}");
-                return Err(Unknown::new(Reason::Bound, message));
-            }
-        }
+    }
 
-        let repo = gix::open::Options::isolated()
-            .with(Trust::Reduced)
-            .open_path_as_is(true)
-            .config_overrides(self.overrides(&own))
-            .open(match &self.place.git_file {
-                Some(file) => file.clone(),
-                None => self.place.git_dir.clone(),
-            })
-            .map_err(failed)?
-            .to_thread_local();
+    fn compare(&self, repository: &Repository) -> Result<bool, Unknown> {
+        let (repo, work_tree) = repository.open(self.options)?;
         let index = repo.index_or_empty().map_err(failed)?;
 
         let mut staged = false;
@@ -165,118 +124,12 @@ impl Context<'_> {
             ));
         }
         let depth = self.depth.saturating_add(1);
-        match read(directory, self.options, self.user, self.stop, depth).dirty {
+        let context = Context { depth, ..*self };
+        match context.dirty(&Repository::find(directory, self.options)) {
             Ok(false) => head_differs(directory, id),
             dirty => dirty,
         }
     }
-
-    /// The repository's own configuration, as far as it is one that is read.
-    fn config(&self) -> Result<Vec<File>, Unknown> {
-        let mut files = Vec::new();
-        files.extend(config(
-            &self.place.common_dir.join("config"),
-            Source::Local,
-            None,
-        )?);
-        files.extend(config(
-            &self.place.git_dir.join("config.worktree"),
-            Source::Worktree,
-            None,
-        )?);
-        for file in &files {
-            let text = |key| file.string(key).map(|value| value.to_string());
-            if let Some(version) = text("core.repositoryFormatVersion")
-                && !["0", "1"].contains(&version.as_str())
-            {
-                return Err(unsupported(format!("version {version} of the format")));
-            }
-            for (key, usual) in [
-                ("extensions.refStorage", "files"),
-                ("extensions.objectFormat", "sha1"),
-            ] {
-                if let Some(value) = text(key)
-                    && value != usual
-                {
-                    return Err(unsupported(format!("{key} = {value}")));
-                }
-            }
-            if file.sections().any(|section| {
-                let name = section.header().name().to_ascii_lowercase();
-                name == b"include" || name == b"includeif"
-            }) {
-                return Err(Unknown::new(
-                    Reason::Include,
-                    "the configuration includes other files",
-                ));
-            }
-        }
-        Ok(files)
-    }
-
-    /// The user's values where the repository has none of its own, and the limits.
-    fn overrides(&self, own: &[File]) -> Vec<BString> {
-        let mut overrides: Vec<BString> = vec![OBJECT_BYTES.into()];
-        let own = |key: &str| own.iter().rev().find_map(|file| file.string(key));
-        for key in USER_KEYS {
-            if own(key).is_none()
-                && let Some(value) = self.user.string(key)
-            {
-                overrides.push(format!("{key}={value}").into());
-            }
-        }
-        // Trusted sources alone name files, so those of the repository are said again here.
-        for (key, usual) in [
-            ("core.excludesFile", "ignore"),
-            ("core.attributesFile", "attributes"),
-        ] {
-            let value = match own(key) {
-                Some(value) => Some(self.user.interpolate(value.as_bstr())),
-                None => self.user.file(key, usual),
-            };
-            let Some(value) = value else { continue };
-            let path = Path::new(OsStr::from_bytes(&value));
-            if regular(path).is_ok() {
-                let mut text = BString::from(format!("{key}="));
-                text.extend_from_slice(&value);
-                overrides.push(text);
-            }
-        }
-        overrides
-    }
-}
-
-/// `core.worktree` is what submodules and `--separate-git-dir` write; anything else is refused.
-fn check_work_tree(own: &[File], place: &Place, work_tree: &Path) -> Result<(), Unknown> {
-    for file in own {
-        if let Some(value) = file.string("core.worktree") {
-            let named = place.git_dir.join(OsStr::from_bytes(&value));
-            if std::fs::canonicalize(&named).ok().as_deref() != Some(work_tree) {
-                let message = format!("core.worktree is {value}");
-                return Err(Unknown::new(Reason::Worktree, message));
-            }
-        }
-        if matches!(file.boolean("core.bare"), Ok(Some(true))) && place.git_dir == place.common_dir
-        {
-            return Err(Unknown::new(Reason::Bare, "core.bare is true"));
-        }
-    }
-    Ok(())
-}
-
-fn unsupported(what: String) -> Unknown {
-    Unknown::new(Reason::Unsupported, format!("{what} is not read"))
-}
-
-fn failed(error: gix::Error) -> Unknown {
-    let message = error.to_string();
-    let lower = format!("{error:?}").to_lowercase();
-    let reason = if lower.contains("could not be found") || lower.contains("not found") {
-        Reason::Missing
-    } else {
-        Reason::Corrupt
-    };
-    Unknown::new(reason, message)
 }
 
 /// Whether any configuration says to ignore changes of submodules.
