@@ -30,6 +30,11 @@ need_rust() {
   fi
 }
 
+# Debian's python3 comes without what makes virtual environments.
+need_python_venv() {
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+}
+
 install_missing() {
   [ ${#missing[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
@@ -61,6 +66,9 @@ setup() {
   case $1 in
     lint) need rustfmt rustfmt-web ;;
     bench)
+      need python3 python3
+      need_python_venv
+      need npm npm nodejs
       need fdfind fd-find
       need rg ripgrep
       ;;

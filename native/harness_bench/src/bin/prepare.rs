@@ -3,13 +3,17 @@
 //! ```text
 //! cargo run -p harness_bench --features prepare --bin prepare -- categories > native/harness_core/src/bpe/categories.rs
 //! cargo run -p harness_bench --features prepare --bin prepare -- vocabulary o200k_base.tiktoken native/harness_core/vocabulary/o200k_base.bpe
+//! cargo run -p harness_bench --features prepare --bin prepare -- tokens o200k_base
 //! ```
+//!
+//! The last one prints the bytes of every token of a table in hexadecimal, a line each.
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 
+use harness_core::bpe::Encoding;
 use regex_syntax::hir::{Class, HirKind};
 use sha2::{Digest, Sha256};
 
@@ -26,7 +30,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(())
         }
         ["vocabulary", from, to] => vocabulary(from, to),
-        _ => Err("usage: prepare categories | prepare vocabulary FROM.tiktoken TO.bpe".into()),
+        ["tokens", name] => {
+            let bpe = name.parse::<Encoding>()?.bpe()?;
+            let lines: Vec<String> = (0..bpe.tokens())
+                .map(|token| hex(&bpe.token_bytes(token)))
+                .collect();
+            println!("{}", lines.join("\n"));
+            Ok(())
+        }
+        _ => Err(
+            "usage: prepare categories | prepare vocabulary FROM.tiktoken TO.bpe | prepare tokens NAME"
+                .into(),
+        ),
     }
 }
 
