@@ -24,6 +24,7 @@ defmodule Engine.Harness.CLI do
       --gitignore            leave out ignored directories
       --skip-nested          leave out nested repositories (submodules, work trees)
       --project-id UUID      read the agent's instructions in that project from the database, too
+      --no-environment       without the facts about this host
       --no-prompt            the table alone
       --format FORMAT        table (the default), json or html (a page to open in a browser)
       --against FILE         what changed since an earlier prompt, kept by --format json
@@ -104,6 +105,7 @@ defmodule Engine.Harness.CLI do
       skip_nested: :boolean,
       project_id: :string,
       prompt: :boolean,
+      environment: :boolean,
       format: :string,
       against: :string,
       inputs: :boolean,
@@ -129,7 +131,7 @@ defmodule Engine.Harness.CLI do
           Enum.map(tokenizer, &{:tokenizer, &1}) ++
           Enum.map(total, &{:total_budget, &1}) ++
           Enum.map(at, &{:at, [project_context: &1]}) ++
-          Keyword.take(switches, [:prompt, :inputs, :project_id, :gitignore]) ++
+          Keyword.take(switches, [:prompt, :environment, :inputs, :project_id, :gitignore]) ++
           if(switches[:skip_nested], do: [nested_repositories: :skip], else: []) ++
           case Keyword.get_values(switches, :target) do
             [] -> []

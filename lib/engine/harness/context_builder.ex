@@ -1,7 +1,8 @@
 defmodule Engine.Harness.ContextBuilder do
   @moduledoc """
   Collects what the layers of a prompt hold: who the agent is, the instruction files of its
-  workspace and the row in the database, the project's README, business rules and task state.
+  workspace and the row in the database, the host that it works on, the project's README, business
+  rules and task state.
 
       {:ok, contents, unused} = Engine.Harness.ContextBuilder.build("developer", workspace: ".")
       {:ok, assembly} = Engine.Harness.PromptAssembler.assemble(contents)
@@ -16,18 +17,30 @@ defmodule Engine.Harness.ContextBuilder do
       whole or not at all, so the closing fence is always there.
     * The README, which may be cut anywhere, is quoted line by line (`> `), so that every prefix of it
       is still quoted.
+    * The host's facts come first in their layer, in a block that is sent whole or left out: see the
+      option `:assembler`.
     * A path is shown as `Engine.Harness.Escape` writes it: on one line, without `<` and `>`.
 
-  All of it is a function of the content, so the same files give the same bytes.
+  All of it is a function of the content, so the same files give the same bytes; on two machines too,
+  with `environment: false`.
   """
 
-  alias Engine.Harness.{Agents, Escape, InstructionFiles, Options, PromptAssembler}
+  alias Engine.Harness.{
+    Agents,
+    Escape,
+    HostEnvironment,
+    InstructionFiles,
+    Options,
+    PromptAssembler
+  }
+
+  alias Engine.Harness.Middleware.LocalContext
 
   # In order of preference; the first that is there is the workspace's README.
   @readmes ~w(README.md Readme.md readme.md README.markdown README README.rst README.adoc
               README.org README.txt readme.txt)
 
-  @own_options [:workspace, :business_rules, :task_state]
+  @own_options [:workspace, :environment, :assembler, :business_rules, :task_state]
 
   @typedoc """
   What was seen and not used: the layer it would have been part of, and what
@@ -35,7 +48,7 @@ defmodule Engine.Harness.ContextBuilder do
   """
   @type unused :: %{
           required(:layer) => PromptAssembler.layer(),
-          required(:origin) => :file | :database,
+          required(:origin) => :file | :database | :host,
           required(:path) => binary,
           required(:reason) => atom,
           required(:message) => String.t(),
@@ -54,6 +67,13 @@ defmodule Engine.Harness.ContextBuilder do
   ## Options
 
     * `:workspace` - the path of the project's folder; required.
+    * `:environment` - the block of `Engine.Harness.HostEnvironment` in front of the README: `true`
+      (default) looks at the host, which takes as long as the slowest tool says its version; a
+      struct that `Engine.Harness.Middleware.LocalContext` discovered, once a session, is told as it
+      is; `false` leaves the block out.
+    * `:assembler` - the options that the contents will be assembled with
+      (`Engine.Harness.PromptAssembler.assemble/2`), `[]` by default. Where the layer would be cut
+      within the block, the block is left out whole, and is part of `unused`.
     * `:business_rules`, `:task_state` - units, oldest first, as
       `Engine.Harness.PromptAssembler.assemble/2` takes them; none by default.
     * all options of `Engine.Harness.InstructionFiles.load/2` but `:agent`, which is the first argument.
@@ -64,8 +84,8 @@ defmodule Engine.Harness.ContextBuilder do
   of all that was seen and is not part of it, with the reason of each.
 
   `{:error, exception}` when the agent is unknown (`Engine.Harness.Agents`), or what
-  `Engine.Harness.InstructionFiles.load/2` says. Raises `ArgumentError` for an unknown option or
-  a missing workspace.
+  `Engine.Harness.InstructionFiles.load/2` says. Raises `ArgumentError` for an unknown option, a
+  missing workspace, or an environment that is none.
   """
   @spec build(String.t(), keyword) ::
           {:ok, PromptAssembler.contents(), [unused]} | {:error, Exception.t()}
@@ -84,9 +104,12 @@ defmodule Engine.Harness.ContextBuilder do
         task_state: Keyword.get(own, :task_state, [])
       }
 
+      block = block(Keyword.get(own, :environment, true), workspace)
+      {contents, left_out} = put_block(contents, block, Keyword.get(own, :assembler, []))
+
       unused =
         Enum.map(files.unused, &Map.put(&1, :layer, :instruction_files)) ++
-          Enum.map(readme.unused, &Map.put(&1, :layer, :project_context))
+          Enum.map(left_out ++ readme.unused, &Map.put(&1, :layer, :project_context))
 
       {:ok, contents, unused}
     end
@@ -97,6 +120,50 @@ defmodule Engine.Harness.ContextBuilder do
       {:ok, workspace} -> workspace
       :error -> raise ArgumentError, "option :workspace is required: the path of a directory"
     end
+  end
+
+  defp block(false, _workspace), do: ""
+  defp block(true, workspace), do: workspace |> LocalContext.new() |> LocalContext.inject("")
+
+  defp block(%HostEnvironment{} = environment, _workspace),
+    do: HostEnvironment.to_text(environment)
+
+  defp block(other, _workspace) do
+    raise ArgumentError,
+          "expected :environment to be true, false or a HostEnvironment, got: #{Options.show(other)}"
+  end
+
+  # Whether the block would be cut depends on all layers where there is a total budget, so it is
+  # tried.
+  defp put_block(contents, "", _assembler), do: {contents, []}
+
+  defp put_block(%{project_context: readme} = contents, block, assembler) do
+    separator = if readme == "", do: "", else: "\n\n"
+    with_block = %{contents | project_context: block <> separator <> readme}
+
+    opts = assembler |> Options.validate!(PromptAssembler.options()) |> Keyword.delete(:strict)
+
+    case PromptAssembler.assemble(with_block, opts) do
+      {:ok, assembly} ->
+        layer = Enum.find(assembly.layers, &(&1.name == :project_context))
+
+        if layer.status == :dropped or (layer.cut_at != nil and layer.cut_at < byte_size(block)),
+          do: {contents, [left_out(layer)]},
+          else: {with_block, []}
+
+      # The same error that the caller will get.
+      {:error, _exception} ->
+        {with_block, []}
+    end
+  end
+
+  defp left_out(%{limit: limit}) do
+    %{
+      origin: :host,
+      path: "host environment",
+      reason: :over_budget,
+      message: "left out whole: the layer's budget of #{limit} does not hold it"
+    }
   end
 
   # The root's chain is the root alone, so this is the README by the rules of all files: nothing

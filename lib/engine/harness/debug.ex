@@ -5,8 +5,9 @@ defmodule Engine.Harness.Debug do
 
       iex> Engine.Harness.Debug.print("creative", workspace: ".")
 
-  The output is a function of the workspace's content and of the options. It holds no time and no
-  path besides the workspace's as it was typed, so it can be kept and compared.
+  The output is a function of the workspace's content and of the options, the host's facts aside
+  (`environment: false` leaves them out). Without them it holds no time and no path besides the
+  workspace's as it was typed, so it can be kept and compared.
   """
 
   import Engine.Harness.Table, only: [number: 1, pad: 3]
@@ -78,7 +79,8 @@ defmodule Engine.Harness.Debug do
     {own, opts} = opts |> Options.validate!(all) |> Keyword.split(@own_options)
     {assembler, builder} = Keyword.split(opts, PromptAssembler.options())
     format = Options.one_of!(own, :format, [:table, :json, :html])
-    builder = [count_ignored: true, cache: :revalidate] |> Keyword.merge(builder)
+    builder = Keyword.merge([count_ignored: true, cache: :revalidate], builder)
+    builder = Keyword.put_new(builder, :assembler, assembler)
 
     with {:ok, contents, unused} <- ContextBuilder.build(agent, builder),
          {:ok, assembly} <- PromptAssembler.assemble(contents, assembler),
@@ -251,7 +253,7 @@ defmodule Engine.Harness.Debug do
   # What was loaded a moment ago is asked once more, for what is no part of the contents.
   defp foreign(agent, builder) do
     {workspace, builder} = Keyword.pop!(builder, :workspace)
-    {_layers, load} = Keyword.split(builder, [:business_rules, :task_state])
+    load = Keyword.take(builder, InstructionFiles.options())
     load = if load[:cache] == :off, do: load, else: Keyword.put(load, :cache, :trust)
 
     with {:ok, files} <- InstructionFiles.load(workspace, [agent: agent] ++ load) do

@@ -23,6 +23,18 @@ defmodule Engine.Harness.Escape do
   def escape(name) when is_binary(name), do: Native.escape_name_dirty(name)
 
   @doc """
+  The name as `escape/1` writes it, in at most 200 characters: a longer one is cut, never inside
+  of an escape, and ends with `…`.
+
+      iex> Engine.Harness.Escape.short("a\\nb")
+      "a\\\\u{a}b"
+      iex> "a" |> String.duplicate(1_000) |> Engine.Harness.Escape.short() |> String.length()
+      200
+  """
+  @spec short(binary) :: String.t()
+  def short(name) when is_binary(name), do: Native.escape_short(name)
+
+  @doc """
   The name that `escape/1` wrote so. What it would not have written stays as it is.
 
       iex> "a\\n\\xFF</b>" |> Engine.Harness.Escape.escape() |> Engine.Harness.Escape.unescape()

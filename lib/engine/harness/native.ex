@@ -30,8 +30,13 @@ defmodule Engine.Harness.Native do
 
   def escape_name(_name), do: not_loaded()
   def escape_name_dirty(_name), do: not_loaded()
+  def escape_short(_name), do: not_loaded()
 
   def git_state(_workspace, _options), do: not_loaded()
+
+  def host_environment_host, do: not_loaded()
+  def host_environment_root(_workspace), do: not_loaded()
+  def host_environment_tree(_workspace, _depth), do: not_loaded()
 
   def instruction_files_load(_workspace, _options), do: not_loaded()
   def instruction_files_unchanged(_workspace, _options, _snapshot), do: not_loaded()

@@ -80,7 +80,7 @@ defmodule Engine.Harness.Toolchain do
   @spec discover([request], Path.t(), keyword) :: [t]
   def discover(requests, workspace, opts \\ []) do
     opts = Options.validate!(opts, [:path, :home, :timeout_ms])
-    requests = Enum.map(requests, &request!/1)
+    requests = requests!(requests)
     workspace = real(Path.expand(workspace))
 
     directories =
@@ -101,6 +101,15 @@ defmodule Engine.Harness.Toolchain do
       )
       |> Task.await_many(:infinity)
     end)
+  end
+
+  # The requests with the arguments of each, or an ArgumentError.
+  @doc false
+  @spec requests!(term) :: [{String.t(), [String.t()]}]
+  def requests!(requests) when is_list(requests), do: Enum.map(requests, &request!/1)
+
+  def requests!(other) do
+    raise ArgumentError, "expected the tools to be a list, got: #{Options.show(other)}"
   end
 
   defp request!({name, arguments} = request) when is_binary(name) and is_list(arguments) do

@@ -42,7 +42,8 @@ pub const SHORT: usize = 200;
 pub fn escape_short(name: &[u8]) -> String {
     let mut shown = String::new();
     let (mut characters, mut cut) = (0usize, 0);
-    for piece in pieces(name) {
+    // No piece is longer than 4 bytes: more is not looked at, however long the name.
+    for piece in pieces(name.get(..4 * (SHORT + 1)).unwrap_or(name)) {
         let before = shown.len();
         let _ = write!(shown, "{piece}");
         let written = shown.get(before..).unwrap_or_default().chars().count();

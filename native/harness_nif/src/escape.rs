@@ -1,4 +1,4 @@
-use harness_core::escape::escape;
+use harness_core::escape::{escape, escape_short as short};
 use rustler::Binary;
 
 #[rustler::nif]
@@ -9,4 +9,9 @@ fn escape_name(name: Binary) -> String {
 #[rustler::nif(schedule = "DirtyCpu")]
 fn escape_name_dirty(name: Binary) -> String {
     escape(&name)
+}
+
+#[rustler::nif]
+fn escape_short(name: Binary) -> String {
+    short(&name)
 }

@@ -8,6 +8,7 @@ mod assembly;
 mod boundary;
 mod escape;
 mod git;
+mod host_environment;
 mod instruction_files;
 mod lint;
 mod loop_detection;

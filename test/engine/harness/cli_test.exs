@@ -19,6 +19,10 @@ defmodule Engine.Harness.CLITest do
     assert {0, out, ""} = run(["debug", workspace])
     assert out =~ "agent      developer\nworkspace  #{workspace}\n"
     assert out =~ "```\nBe brief.\n```\n"
+    assert out =~ "\n<host_environment>\nWorkspace Root: #{workspace}\n"
+
+    assert {0, out, ""} = run(["debug", workspace, "--no-environment"])
+    refute out =~ "host_environment"
   end
 
   test "takes options" do
@@ -100,14 +104,14 @@ defmodule Engine.Harness.CLITest do
 
   test "counts by the tokenizer that is asked for" do
     workspace = workspace!(%{"README.md" => "Hello, world!"})
-    assert {0, out, ""} = run(["debug", workspace, "--tokenizer", "o200k_base"])
+    debug = &run(["debug", workspace, "--no-environment" | &1])
+    assert {0, out, ""} = debug.(["--tokenizer", "o200k_base"])
     assert out =~ ~r/^tokenizer  o200k_base \(exact, \d\.\d\d bytes per token\)$/m
     refute out =~ "~"
-    assert {0, out, ""} = run(["debug", workspace, "--tokenizer", "approximate"])
+    assert {0, out, ""} = debug.(["--tokenizer", "approximate"])
     assert out =~ "~"
 
-    assert {0, out, ""} =
-             run(["debug", workspace, "--compare", "cl100k_base", "--compare", "approximate"])
+    assert {0, out, ""} = debug.(["--compare", "cl100k_base", "--compare", "approximate"])
 
     # "# README.md\n\n> Hello, world!" is 28 bytes.
     assert out =~ ~r/^layer .* units  cl100k_base  bytes\/4$/m

@@ -5,11 +5,21 @@ defmodule Engine.Harness.ContextBuilderTest do
   import Engine.Workspace
 
   alias Engine.AgentInstructions.Reader
-  alias Engine.Harness.{Agents, ContextBuilder, InstructionFiles, PromptAssembler}
+
+  alias Engine.Harness.{
+    Agents,
+    ContextBuilder,
+    HostEnvironment,
+    InstructionFiles,
+    PromptAssembler,
+    Tokenizer
+  }
+
   alias Engine.Postgres
 
   defp build!(workspace, opts \\ []) do
-    {:ok, contents, unused} = ContextBuilder.build("developer", [workspace: workspace] ++ opts)
+    opts = Keyword.merge([workspace: workspace, environment: false], opts)
+    {:ok, contents, unused} = ContextBuilder.build("developer", opts)
     {contents, unused}
   end
 
@@ -234,6 +244,106 @@ defmodule Engine.Harness.ContextBuilderTest do
     end
 
     defp lines(text), do: String.split(text, ["\r\n", "\n", "\r", "\u2028"])
+  end
+
+  describe "the host's facts" do
+    @host %HostEnvironment{
+      workspace_root: "/srv/shop",
+      operating_system: "Linux",
+      git_branch: "main",
+      directory_tree_summary: "./\n README.md"
+    }
+
+    defp project_context(workspace, opts) do
+      {contents, unused} = build!(workspace, [environment: @host] ++ opts)
+      {contents.project_context, unused}
+    end
+
+    test "come before the README, as they were discovered" do
+      block = HostEnvironment.to_text(@host)
+      readme = workspace!(%{"README.md" => "Sells things."})
+
+      assert project_context(readme, []) ==
+               {block <> "\n\n# README.md\n\n> Sells things.", []}
+
+      assert project_context(workspace!(), []) == {block, []}
+    end
+
+    test "are looked for by default" do
+      workspace = workspace!()
+      {contents, []} = build!(workspace, environment: true)
+      assert contents.project_context =~ ~r/\A<host_environment>\nWorkspace Root: #{workspace}\n/
+      {:ok, ^contents, []} = ContextBuilder.build("developer", workspace: workspace)
+    end
+
+    test "are left out whole, with the reason, where the budget does not hold them and the marker" do
+      workspace = workspace!(%{"README.md" => String.duplicate("x", 10_000)})
+      block = HostEnvironment.to_text(@host)
+      # bytes/4; the marker has 19 bytes.
+      needed = div(byte_size(block) + 19 + 3, 4)
+      budget = &[assembler: [budgets: [project_context: &1], strict: [:project_context]]]
+      readme = "# README.md\n\n> " <> String.duplicate("x", 10_000)
+
+      assert project_context(workspace, budget.(needed)) == {block <> "\n\n" <> readme, []}
+
+      assert project_context(workspace, budget.(needed - 1)) ==
+               {readme,
+                [
+                  %{
+                    layer: :project_context,
+                    origin: :host,
+                    path: "host environment",
+                    reason: :over_budget,
+                    message:
+                      "left out whole: the layer's budget of #{needed - 1} does not hold it"
+                  }
+                ]}
+
+      assert {^readme, [%{reason: :over_budget}]} = project_context(workspace, budget.(0))
+
+      # Without a README there is nothing to cut, and no marker.
+      alone = div(byte_size(block) + 3, 4)
+      assert project_context(workspace!(), budget.(alone)) == {block, []}
+      assert {"", [_]} = project_context(workspace!(), budget.(alone - 1))
+    end
+
+    test "are never cut, whatever the options of the assembler" do
+      workspace =
+        workspace!(%{
+          "README.md" => "# A\n\nb\n\n```\nc\n```\n\n" <> String.duplicate("d e\n", 80)
+        })
+
+      tokenizers = [Tokenizer.Approximate, {Tokenizer.Bpe, encoding: :o200k_base}]
+
+      for tokenizer <- tokenizers,
+          at <- [:grapheme, :line, :markdown],
+          limit <- [:budgets, :total_budget],
+          tokens <- Enum.to_list(0..150//3) do
+        limits =
+          case limit do
+            :budgets -> [budgets: [project_context: tokens]]
+            :total_budget -> [total_budget: tokens + 40]
+          end
+
+        opts = [tokenizer: tokenizer, at: [project_context: at]] ++ limits
+        {contents, unused} = build!(workspace, environment: @host, assembler: opts)
+        prompt = PromptAssembler.assemble!(contents, opts).prompt
+        block = HostEnvironment.to_text(@host)
+        whole? = String.contains?(prompt, block)
+        assert whole? == (unused == [])
+        assert whole? or not String.contains?(prompt, "host_environment")
+      end
+    end
+
+    test "an environment that is none" do
+      assert_raise ArgumentError,
+                   "expected :environment to be true, false or a HostEnvironment, got: nil",
+                   fn -> build!(workspace!(), environment: nil) end
+
+      assert_raise ArgumentError, ~r/option :budget is unknown/, fn ->
+        build!(workspace!(), environment: @host, assembler: [budget: 1])
+      end
+    end
   end
 
   describe "errors" do

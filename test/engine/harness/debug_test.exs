@@ -12,7 +12,7 @@ defmodule Engine.Harness.DebugTest do
   # What is printed to a device that is no terminal.
   defp printed(agent, opts) do
     {:ok, io} = StringIO.open("")
-    result = Debug.print(agent, [io: io] ++ opts)
+    result = Debug.print(agent, Keyword.merge([io: io, environment: false], opts))
     {:ok, {"", text}} = StringIO.close(io)
     {result, text}
   end
@@ -54,6 +54,19 @@ defmodule Engine.Harness.DebugTest do
     assert String.starts_with?(whole, table)
     assert whole =~ Agents.fetch!("tester")
     refute table =~ Agents.fetch!("tester")
+  end
+
+  test "the host's facts are shown, or why they are not" do
+    workspace = workspace!(%{"README.md" => String.duplicate("x", 400)})
+    {:ok, text} = printed("tester", workspace: workspace, environment: true)
+    assert text =~ "\n<host_environment>\nWorkspace Root: #{workspace}\n"
+
+    opts = [workspace: workspace, environment: true, budgets: [project_context: 30]]
+    {:ok, text} = printed("tester", opts)
+    refute text =~ "<host_environment>"
+
+    assert text =~
+             ~r/^  project_context +host environment: left out whole: the layer's budget of 30 does not hold it$/m
   end
 
   test "prints to the group leader, and errors to standard error" do

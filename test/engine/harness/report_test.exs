@@ -32,7 +32,10 @@ defmodule Engine.Harness.ReportTest do
 
   defp printed(workspace, opts) do
     {:ok, io} = StringIO.open("")
-    :ok = File.cd!(workspace, fn -> Debug.print("developer", [io: io] ++ opts) end)
+
+    :ok =
+      File.cd!(workspace, fn -> Debug.print("developer", [io: io, environment: false] ++ opts) end)
+
     {:ok, {"", text}} = StringIO.close(io)
     text
   end
