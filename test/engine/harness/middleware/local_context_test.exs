@@ -293,6 +293,8 @@ defmodule Engine.Harness.Middleware.LocalContextTest do
     assert discover(root).directory_tree_summary == "./\n a\\xe9.txt\n b\n c\n d"
   end
 
+  # Making the files can take longer than the discovery on a slow disk.
+  @tag timeout: 600_000
   test "E14: 200,000 untracked files" do
     root = committed!(%{"zz/a" => "1"})
     {_, 0} = System.cmd("sh", ["-c", "cd \"$1\" && seq 200000 | xargs touch", "sh", root])
