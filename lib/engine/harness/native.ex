@@ -37,6 +37,7 @@ defmodule Engine.Harness.Native do
   def host_environment_host, do: not_loaded()
   def host_environment_root(_workspace), do: not_loaded()
   def host_environment_tree(_workspace, _depth), do: not_loaded()
+  def host_environment_user, do: not_loaded()
 
   def instruction_files_load(_workspace, _options), do: not_loaded()
   def instruction_files_unchanged(_workspace, _options, _snapshot), do: not_loaded()

@@ -4,9 +4,12 @@ defmodule Engine.Harness.Toolchain do
 
   A tool is asked for its version by running it, so nothing runs that a repository could have
   brought: only absolute entries of `PATH` count, and a binary inside the workspace, or one that
-  anyone may replace, is reported and not run. `path` is what a shell would start; `version` is
-  the tool's own line, raw, to be escaped where it is shown; `nil` when it is not known, and then
-  `reason` says why:
+  anyone may replace, is reported and not run. Every link and directory on the way to it is looked
+  at; a directory that anyone may write counts as safe only above the binary's own, with its sticky
+  bit set and an entry that belongs to root or to this process's user.
+
+  `path` is what a shell would start; `version` is the tool's own line, raw, to be escaped where it
+  is shown; `nil` when it is not known, and then `reason` says why:
 
     * `:not_found` - not on the path; the only reason with which `available` is false
     * `:inside_workspace`, `:world_writable` - found and not run
@@ -15,7 +18,7 @@ defmodule Engine.Harness.Toolchain do
     * a text - it could not be started
   """
   import Bitwise
-  alias Engine.Harness.{Exec, Options}
+  alias Engine.Harness.{Exec, Native, Options}
 
   @enforce_keys [:name]
   defstruct [:name, :path, :version, :reason, available: false]
@@ -71,6 +74,11 @@ defmodule Engine.Harness.Toolchain do
 
   A tool is a name, or a name and the arguments that make it say its version.
 
+  Tools look for their settings in the directory they start in and above it. They start in
+  `engine/empty` of the user's cache directory (`$XDG_CACHE_HOME`, `~/.cache`), which is made when
+  it is absent; where that can't be made, isn't empty, is inside the workspace or can be replaced
+  by anyone, in `/`.
+
   ## Options
 
     * `:path` - a search path. Default: the VM's `PATH`.
@@ -81,7 +89,8 @@ defmodule Engine.Harness.Toolchain do
   def discover(requests, workspace, opts \\ []) do
     opts = Options.validate!(opts, [:path, :home, :timeout_ms])
     requests = requests!(requests)
-    workspace = real(Path.expand(workspace))
+    {workspace, _entries} = workspace |> Path.expand() |> way()
+    trust = {workspace, Native.host_environment_user()}
 
     directories =
       opts
@@ -89,18 +98,18 @@ defmodule Engine.Harness.Toolchain do
       |> String.split(":")
       |> Enum.filter(&String.starts_with?(&1, "/"))
 
-    safe = Enum.filter(directories, &(refusal(&1, workspace) == nil))
+    safe = Enum.filter(directories, &safe_directory?(&1, trust))
     home = Keyword.get_lazy(opts, :home, fn -> System.get_env("HOME", "/") end)
-    environment = [{"PATH", Enum.join(safe, ":")}, {"HOME", home} | @environment]
-    limits = [env: environment, timeout_ms: Keyword.get(opts, :timeout_ms, 2000)]
 
-    in_empty_directory(fn directory ->
-      requests
-      |> Enum.map(
-        &Task.async(fn -> tool(&1, directories, workspace, [cd: directory] ++ limits) end)
-      )
-      |> Task.await_many(:infinity)
-    end)
+    limits = [
+      cd: start_directory(trust),
+      env: [{"PATH", Enum.join(safe, ":")}, {"HOME", home} | @environment],
+      timeout_ms: Keyword.get(opts, :timeout_ms, 2000)
+    ]
+
+    requests
+    |> Enum.map(&Task.async(fn -> tool(&1, directories, trust, limits) end))
+    |> Task.await_many(:infinity)
   end
 
   # The requests with the arguments of each, or an ArgumentError.
@@ -133,13 +142,13 @@ defmodule Engine.Harness.Toolchain do
             "got: #{Options.show(request)}"
   end
 
-  defp tool({name, arguments}, directories, workspace, limits) do
+  defp tool({name, arguments}, directories, trust, limits) do
     path = directories |> Enum.map(&Path.join(&1, name)) |> Enum.find(&executable?/1)
 
     {version, reason} =
       cond do
         path == nil -> {nil, :not_found}
-        reason = refusal(path, workspace) -> {nil, reason}
+        reason = refusal(path, trust) -> {nil, reason}
         true -> [path | arguments] |> Exec.run(limits) |> version()
       end
 
@@ -156,25 +165,54 @@ defmodule Engine.Harness.Toolchain do
     match?({:ok, %{type: :regular, mode: mode}} when (mode &&& 0o111) != 0, File.stat(path))
   end
 
-  # As it is named and as it is: a link may lead out of the workspace or into it.
-  defp refusal(path, workspace) do
-    target = real(path)
-
-    named = Path.join(real(Path.dirname(path)), Path.basename(path))
+  defp refusal(path, {workspace, user}) do
+    {target, entries} = way = way(path)
 
     cond do
-      Enum.any?([path, named, target], &inside?(&1, workspace)) ->
-        :inside_workspace
-
-      Enum.any?([target, Path.dirname(named), Path.dirname(target)], &world_writable?/1) ->
-        :world_writable
-
-      true ->
-        nil
+      inside?(path, way, workspace) -> :inside_workspace
+      world_writable?(target) or replaceable?(entries, user) -> :world_writable
+      true -> nil
     end
   end
 
-  defp inside?(path, workspace), do: List.starts_with?(Path.split(path), Path.split(workspace))
+  defp safe_directory?(path, {workspace, user}) do
+    {target, entries} = way = way(path)
+    above = for {entry, _} <- entries, do: {entry, false}
+
+    not inside?(path, way, workspace) and
+      not world_writable?(target) and not replaceable?(above, user)
+  end
+
+  defp start_directory({workspace, _user} = trust) do
+    with "/" <> _ <- System.get_env("HOME"),
+         "/" <> _ = cache <- to_string(:filename.basedir(:user_cache, "engine")),
+         directory = Path.join(cache, "empty"),
+         false <- inside?(directory, way(directory), workspace),
+         :ok <- File.mkdir_p(directory),
+         {:ok, []} <- File.ls(directory),
+         true <- safe_directory?(directory, trust) do
+      directory
+    else
+      _ -> "/"
+    end
+  end
+
+  # As it is named and as it is: a link may lead out of the workspace or into it.
+  defp inside?(path, {target, entries}, workspace) do
+    top = Path.split(workspace)
+    named = for {entry, _} <- entries, do: entry
+    Enum.any?([path, target | named], &List.starts_with?(Path.split(&1), top))
+  end
+
+  # Whether somebody else may put another entry in the place of one on the way.
+  defp replaceable?(entries, user) do
+    Enum.any?(entries, fn {entry, last?} ->
+      directory = Path.dirname(entry)
+
+      world_writable?(directory) and
+        (last? or not sticky?(directory) or not owned?(entry, [0, user]))
+    end)
+  end
 
   # What can't be looked at is not trusted either.
   defp world_writable?(path) do
@@ -184,20 +222,33 @@ defmodule Engine.Harness.Toolchain do
     end
   end
 
-  # Links resolved, at most 40 (as Linux does); a path that can't be resolved stays as it is.
-  defp real(path), do: real(Path.split(path), "/", 40)
+  defp sticky?(path) do
+    match?({:ok, %{mode: mode}} when (mode &&& 0o1000) != 0, File.stat(path))
+  end
 
-  defp real([], done, _left), do: done
-  defp real(["/" | rest], _done, left), do: real(rest, "/", left)
-  defp real(["." | rest], done, left), do: real(rest, done, left)
-  defp real([".." | rest], done, left), do: real(rest, Path.dirname(done), left)
+  defp owned?(entry, users) do
+    case File.lstat(entry) do
+      {:ok, %{uid: uid}} -> uid in users
+      {:error, _} -> false
+    end
+  end
 
-  defp real([name | rest], done, left) do
+  # The file that a path leads to, and the entries on the way, links followed (at most 40, as
+  # Linux does): each by a path whose directory holds no link, and whether it stands for the file.
+  defp way(path), do: way(Path.split(path), "/", 40, [])
+
+  defp way([], done, _left, entries), do: {done, entries}
+  defp way(["/" | rest], _done, left, entries), do: way(rest, "/", left, entries)
+  defp way(["." | rest], done, left, entries), do: way(rest, done, left, entries)
+  defp way([".." | rest], done, left, entries), do: way(rest, Path.dirname(done), left, entries)
+
+  defp way([name | rest], done, left, entries) do
     path = Path.join(done, name)
+    entries = [{path, rest == []} | entries]
 
-    case left > 0 && File.read_link(path) do
-      {:ok, target} -> real(Path.split(target) ++ rest, done, left - 1)
-      _ -> real(rest, path, left)
+    case left > 0 && :file.read_link_all(path) do
+      {:ok, to} -> way(Path.split(IO.chardata_to_string(to)) ++ rest, done, left - 1, entries)
+      _ -> way(rest, path, left, entries)
     end
   end
 
@@ -217,18 +268,5 @@ defmodule Engine.Harness.Toolchain do
     |> String.split(["\r\n", "\n"])
     |> Enum.map(&String.trim/1)
     |> Enum.find(&(&1 != "" and not String.starts_with?(&1, "Picked up ")))
-  end
-
-  defp in_empty_directory(fun) do
-    name = "engine-" <> Base.url_encode64(:crypto.strong_rand_bytes(12))
-    directory = Path.join(Path.expand(System.tmp_dir!()), name)
-    File.mkdir!(directory)
-
-    try do
-      File.chmod!(directory, 0o700)
-      fun.(directory)
-    after
-      File.rm_rf!(directory)
-    end
   end
 end

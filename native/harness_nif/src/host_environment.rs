@@ -1,5 +1,5 @@
 use harness_core::environment::hardware::{Unknown, affinity, hardware};
-use harness_core::environment::system::system;
+use harness_core::environment::system::{system, user};
 use harness_core::environment::tree::tree;
 use harness_core::environment::workspace_root;
 use rustler::{Atom, Binary, Env, Term};
@@ -40,6 +40,12 @@ fn host_environment_tree(workspace: Binary, depth: u32) -> Fact<String> {
     let depth = usize::try_from(depth).unwrap_or(usize::MAX);
     tree(Path::new(OsStr::from_bytes(&workspace)), depth)
         .map_err(|error| (atoms::unreadable(), io::Error::from(error).to_string()))
+}
+
+/// The effective user.
+#[rustler::nif]
+fn host_environment_user() -> u32 {
+    user()
 }
 
 fn unknown(unknown: Unknown) -> (Atom, String) {

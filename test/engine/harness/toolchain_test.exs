@@ -23,6 +23,9 @@ defmodule Engine.Harness.ToolchainTest do
     path
   end
 
+  # File.chmod/2 drops the sticky bit.
+  defp sticky(folder), do: {"", 0} = System.cmd("chmod", ["1777", folder])
+
   defp discover(names, context, opts \\ []) do
     Toolchain.discover(names, context.workspace, [path: context.bin <> ":/usr/bin:/bin"] ++ opts)
   end
@@ -85,7 +88,7 @@ defmodule Engine.Harness.ToolchainTest do
     File.ln_s!(Path.join(workspace, "bin"), Path.join(root, "way"))
     open = Path.join(root, "open")
     script(open, "anyone", touch)
-    File.chmod!(open, 0o1777)
+    sticky(open)
     script(bin, "soft", touch, 0o777)
 
     path = ":.:#{bin}:#{workspace}/bin:#{root}/way:#{open}"
@@ -104,12 +107,70 @@ defmodule Engine.Harness.ToolchainTest do
     refute File.exists?(Path.join(root, "ran"))
   end
 
-  test "tools start in an empty directory that is gone afterwards, with a stripped environment",
-       %{bin: bin, root: root} = context do
-    script(bin, "look", "pwd; pwd > #{root}/pwd; ls -A > #{root}/ls; env > #{root}/env")
-    assert [%{version: directory}] = discover(["look"], context, home: "/nowhere")
-    refute File.exists?(directory)
-    assert File.read!(Path.join(root, "ls")) == ""
+  test "every directory and link on the way to a tool counts",
+       %{root: root, bin: bin} = context do
+    touch = "touch #{root}/ran; echo 1"
+    # An ancestor that anyone may write; a link that lies where anyone may write.
+    for folder <- ["any/own/bin", "hops", "sticky/own/bin"],
+        do: File.mkdir_p!("#{root}/#{folder}")
+
+    script("#{root}/any/own/bin", "beneath", touch)
+    script("#{root}/sticky/own/bin", "kept", "echo 2")
+    File.ln_s!("#{bin}/good", "#{root}/hops/good")
+    File.ln_s!("../hops/good", "#{bin}/hop")
+    File.ln_s!("../any/own/bin/beneath", "#{bin}/long")
+    script(bin, "good", "echo 3")
+    for folder <- ["any", "hops"], do: File.chmod!("#{root}/#{folder}", 0o777)
+    sticky("#{root}/sticky")
+
+    path = "#{bin}:#{root}/any/own/bin:#{root}/sticky/own/bin"
+    names = ~w(beneath kept good hop long)
+
+    assert Enum.map(Toolchain.discover(names, context.workspace, path: path), fn tool ->
+             {tool.name, tool.version, tool.reason}
+           end) == [
+             {"beneath", nil, :world_writable},
+             {"kept", "2", nil},
+             {"good", "3", nil},
+             {"hop", nil, :world_writable},
+             {"long", nil, :world_writable}
+           ]
+
+    refute File.exists?(Path.join(root, "ran"))
+  end
+
+  if System.cmd("id", ["-u"]) != {"0\n", 0} do
+    @tag skip: "only root can give a directory to another user"
+  end
+
+  test "another user's directory where anyone may write is not trusted", context do
+    File.mkdir_p!("#{context.root}/open/theirs/bin")
+    script("#{context.root}/open/theirs/bin", "tool", "touch #{context.root}/ran; echo 1")
+    sticky("#{context.root}/open")
+    File.chown!("#{context.root}/open/theirs", 12_345)
+    path = "#{context.root}/open/theirs/bin"
+
+    assert [%{reason: :world_writable, version: nil}] =
+             Toolchain.discover(["tool"], context.workspace, path: path)
+
+    refute File.exists?(Path.join(context.root, "ran"))
+  end
+
+  test "tools start in an empty directory outside the workspace", %{bin: bin} = context do
+    script(bin, "look", "pwd; ls -A")
+    home = System.user_home!()
+    [%{version: directory}] = discover(["look"], context)
+    assert directory == Path.join(to_string(:filename.basedir(:user_cache, "engine")), "empty")
+    assert File.ls!(directory) == []
+
+    # A home that is the workspace has no directory that is outside of it.
+    assert [%{version: "/"}] =
+             Toolchain.discover(["look"], home, path: context.bin <> ":/usr/bin:/bin")
+  end
+
+  test "tools get a stripped environment", %{bin: bin, root: root} = context do
+    script(bin, "look", "env > #{root}/env; echo 1")
+    assert [%{version: "1"}] = discover(["look"], context, home: "/nowhere")
 
     names =
       for line <- String.split(File.read!(Path.join(root, "env")), "\n", trim: true),

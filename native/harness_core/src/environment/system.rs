@@ -26,3 +26,17 @@ pub fn system() -> System {
         kernel: uname.release().to_string_lossy().into_owned(),
     }
 }
+
+/// The user whose rights this process has (POSIX `geteuid`).
+///
+/// ```
+/// # #[cfg(target_os = "linux")] {
+/// use harness_core::environment::system::user;
+/// use std::os::unix::fs::MetadataExt;
+///
+/// assert_eq!(user(), std::fs::metadata("/proc/self").unwrap().uid());
+/// # }
+/// ```
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}

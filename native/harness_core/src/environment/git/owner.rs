@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Every directory and file that decides what is read belongs to the user, or is called safe.
 pub(super) fn check(place: &Place, options: &Options) -> Result<(), Unknown> {
-    let me = rustix::process::geteuid().as_raw();
+    let me = super::super::system::user();
     let checked = [
         place.git_file.as_deref(),
         place.work_tree.as_deref(),
