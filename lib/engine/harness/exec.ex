@@ -6,8 +6,9 @@ defmodule Engine.Harness.Exec do
   signal handling, nothing on its standard input and no environment but the one given. When the
   program ends, what it left running is killed at once, children that left its process group
   included; the same happens at the deadline, when the calling process or the VM dies, and when a
-  process of `harness_exec` dies. (That needs Linux; on other systems the process group is killed,
-  and only while `harness_exec` lives.) A process that can't be killed, since it is another
+  process of `harness_exec` dies or is stopped. (That needs Linux; on other systems the process
+  group is killed, and only while `harness_exec` lives. A program that kills or stops both of its
+  processes at once, which any program of the same user may do, outlives them.) A process that can't be killed, since it is another
   user's, holds the answer up for at most two seconds.
 
   `run/2` blocks the caller, and may be called by many processes at once.

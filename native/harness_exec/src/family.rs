@@ -17,6 +17,44 @@ pub fn adopt_orphans() {
     }
 }
 
+/// A child that has ended or, when that is asked for, was stopped.
+pub struct Change {
+    pub pid: libc::pid_t,
+    pub stopped: bool,
+}
+
+/// Waits for the next change of any child and leaves it to be reaped; `None` without children.
+pub fn next_end(options: libc::c_int) -> Option<Change> {
+    loop {
+        // SAFETY: `info` outlives the calls, and waitid has filled it.
+        let (result, change) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let result = libc::waitid(libc::P_ALL, 0, &raw mut info, options | libc::WNOWAIT);
+            let stopped = info.si_code == libc::CLD_STOPPED;
+            let pid = info.si_pid();
+            (result, Change { pid, stopped })
+        };
+        if result == 0 {
+            return Some(change);
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+}
+
+/// Takes the status of a child that has ended.
+pub fn reap(pid: libc::pid_t) {
+    // SAFETY: a null pointer is where no status is wanted.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+}
+
+/// Wakes a process that somebody stopped.
+pub fn wake(pid: libc::pid_t) {
+    // SAFETY: takes integers only.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+}
+
 /// Kills and reaps until no child is left; the raw wait status of `child`, if it was among them.
 pub fn end_all(child: libc::pid_t) -> Option<i32> {
     let give_up = Instant::now().checked_add(PATIENCE);
@@ -47,7 +85,8 @@ pub fn end_all(child: libc::pid_t) -> Option<i32> {
     }
 }
 
-fn kill(pid: libc::pid_t) {
+/// At once and whatever it does.
+pub fn kill(pid: libc::pid_t) {
     // SAFETY: takes integers only.
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }

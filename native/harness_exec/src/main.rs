@@ -29,6 +29,8 @@ fn main() {
             drop(alive);
             family::adopt_orphans();
             serve(&guardian);
+            // The program may have stopped it.
+            family::wake(std::os::unix::process::parent_id().cast_signed());
         }
         worker => {
             drop(guardian);
@@ -61,17 +63,16 @@ fn serve(guardian: &io::PipeReader) {
     }
 }
 
-/// Until the worker has ended. It stays a zombie, which `end_all` reaps.
+/// Until the worker has ended. It stays a zombie, which `end_all` reaps. The program may have
+/// stopped it, and then it keeps no limit any more.
 fn wait(worker: libc::pid_t) {
-    loop {
-        // SAFETY: `info` outlives the call.
-        let result = unsafe {
-            let mut info = std::mem::zeroed();
-            let options = libc::WEXITED | libc::WNOWAIT;
-            libc::waitid(libc::P_PID, worker.cast_unsigned(), &raw mut info, options)
-        };
-        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+    while let Some(change) = family::next_end(libc::WEXITED | libc::WSTOPPED) {
+        if change.stopped || change.pid != worker {
+            family::kill(change.pid);
+        }
+        if change.pid == worker {
             return;
         }
+        family::reap(change.pid);
     }
 }

@@ -156,21 +156,17 @@ fn prepare(parent: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A pipe that closes when the child has ended. It isn't reaped, so that its number stays its own.
+/// A pipe that closes when the child has ended. It isn't reaped, so that its number stays its own;
+/// the orphans that end meanwhile are, so that they don't fill the process table.
 fn watch(pid: libc::pid_t) -> io::Result<io::PipeReader> {
     let (reader, writer) = io::pipe()?;
     std::thread::Builder::new().spawn(move || {
         let _writer = writer;
-        loop {
-            // SAFETY: `info` outlives the call.
-            let result = unsafe {
-                let mut info = std::mem::zeroed();
-                let options = libc::WEXITED | libc::WNOWAIT;
-                libc::waitid(libc::P_PID, pid.cast_unsigned(), &raw mut info, options)
-            };
-            if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+        while let Some(ended) = family::next_end(libc::WEXITED) {
+            if ended.pid == pid {
                 break;
             }
+            family::reap(ended.pid);
         }
     })?;
     Ok(reader)

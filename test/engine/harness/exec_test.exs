@@ -153,6 +153,17 @@ defmodule Engine.Harness.ExecTest do
       end
     end
 
+    test "stops either process of harness_exec", %{marker: marker} do
+      worker = "setsid sleep 60 & kill -STOP $PPID; sleep 60"
+      assert {:error, error} = sh(worker, marker, timeout_ms: 60_000)
+      assert Exception.message(error) =~ "harness_exec ended with"
+      none_left(marker)
+
+      guardian = "kill -STOP $(cut -d ' ' -f 4 /proc/$PPID/stat); echo stopped"
+      assert {:ok, %{status: {:exit, 0}, stdout: "stopped\n"}} = sh(guardian, marker)
+      none_left(marker)
+    end
+
     test "loses the VM", %{marker: marker} do
       code =
         ~s|Engine.Harness.Exec.run(["/bin/sh", "-c", #{inspect(@hostile)}, "#{marker}"], | <>
@@ -175,6 +186,12 @@ defmodule Engine.Harness.ExecTest do
       System.cmd("kill", ["-KILL", pid])
       none_left(marker)
     end
+  end
+
+  test "orphans that end are reaped while the program runs", %{marker: marker} do
+    children = "cat /proc/[0-9]*/stat 2>/dev/null | awk -v p=$PPID '$4 == p' | wc -l"
+    script = "for i in $(seq 30); do (true &); done; until [ $(#{children}) = 1 ]; do :; done"
+    assert {:ok, %{status: {:exit, 0}}} = sh(script, marker, timeout_ms: 30_000)
   end
 
   test "fifty at once", %{marker: marker} do
