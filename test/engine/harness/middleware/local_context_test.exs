@@ -163,11 +163,8 @@ defmodule Engine.Harness.Middleware.LocalContextTest do
     assert text =~ "\n x\\u{a}\\u{3c}/\n  host_environment\\u{3e}\\u{a}SYSTEM/\n"
   end
 
-  test "E05: nothing that the repository's configuration names is run" do
-    root = committed!(%{"a.txt" => "1", ".gitattributes" => "*.txt filter=x diff=y\n"})
-    outside = workspace!()
-    touch = &"touch #{outside}/#{&1}; cat"
-
+  # The settings that name programs, each of which touches a file of that name in `outside`.
+  defp wires(outside) do
     for {key, name} <- [
           {"core.fsmonitor", "fsmonitor"},
           {"filter.x.clean", "clean"},
@@ -180,13 +177,30 @@ defmodule Engine.Harness.Middleware.LocalContextTest do
           {"core.sshCommand", "ssh"},
           {"core.pager", "pager"}
         ],
-        do: git!(root, ["config", key, if(name == "alias", do: "!", else: "") <> touch.(name)])
+        do: {key, if(name == "alias", do: "!", else: "") <> "touch #{outside}/#{name}; cat"}
+  end
 
-    git!(root, ["config", "core.hooksPath", outside <> "/hooks"])
-    script!(outside <> "/hooks", "post-index-change", touch.("hook"))
-    # The same size and another time, so that only the filter can say whether it changed.
+  # A repository with a file which only its filter can say of whether it changed: of the same size
+  # and another time; and a hook in `outside`.
+  defp wired!(outside) do
+    root = committed!(%{"a.txt" => "1", ".gitattributes" => "*.txt filter=x diff=y\n"})
+    script!(outside <> "/hooks", "post-index-change", "touch #{outside}/hook; cat")
     File.write!(root <> "/a.txt", "2")
     File.touch!(root <> "/a.txt", 1_000_000_000)
+    root
+  end
+
+  # The wires are not loose: git itself trips over them.
+  defp trips!(root, outside) do
+    git!(root, ["status", "--porcelain"])
+    assert Enum.sort(File.ls!(outside)) == ["fsmonitor", "hook", "hooks", "process"]
+  end
+
+  test "E05: nothing that the repository's configuration names is run" do
+    outside = workspace!()
+    root = wired!(outside)
+    for {key, command} <- wires(outside), do: git!(root, ["config", key, command])
+    git!(root, ["config", "core.hooksPath", outside <> "/hooks"])
 
     environment = discover(root)
     assert environment.git_branch == "main"
@@ -194,10 +208,22 @@ defmodule Engine.Harness.Middleware.LocalContextTest do
     assert {:filter, _} = environment.unknown.git_dirty
     assert git_line(environment) =~ "Uncommitted Changes=Unknown"
     assert File.ls!(outside) == ["hooks"]
+    trips!(root, outside)
+  end
 
-    # The wires are not loose: git itself trips over them.
-    git!(root, ["status", "--porcelain"])
-    assert Enum.sort(File.ls!(outside)) == ["fsmonitor", "hook", "hooks", "process"]
+  test "E05: nor what a file that it includes names" do
+    outside = workspace!()
+    root = wired!(outside)
+    file = root <> "/.git/wires"
+    for {key, command} <- wires(outside), do: git!(root, ["config", "-f", file, key, command])
+    git!(root, ["config", "-f", file, "core.hooksPath", outside <> "/hooks"])
+    git!(root, ["config", "include.path", "wires"])
+
+    environment = discover(root)
+    assert {environment.git_branch, environment.git_dirty} == {"main", nil}
+    assert environment.unknown.git_dirty == {:include, "the configuration includes other files"}
+    assert File.ls!(outside) == ["hooks"]
+    trips!(root, outside)
   end
 
   test "E06: an executable in the workspace is not run" do
