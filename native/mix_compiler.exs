@@ -6,6 +6,9 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
     Builds the Rust library and the port program of `native/` with cargo and puts them into the
     build's `priv`.
 
+    With `HARNESS_HF=1` the library of `Engine.Harness.Tokenizer.HuggingFace` is built too; without
+    it, it is removed.
+
     Does nothing when no source changed since the last build, cargo's presence not being checked
     then. `CARGO_TARGET_DIR` is respected; otherwise cargo builds in `_build/native`, outside the
     folders of the single environments, so that they share one build.
@@ -18,8 +21,12 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
       {"harness_nif", "libharness_nif.so", ~S/"((?:[^"\\]|\\.)*\.(?:so|dylib))"/},
       {"harness_exec", "harness_exec", ~S/"executable":"((?:[^"\\]|\\.)*)"/}
     ]
+    @hugging_face [
+      {"harness_hf_nif", "libharness_hf_nif.so", ~S/"((?:[^"\\]|\\.)*\.(?:so|dylib))"/}
+    ]
     @sources ["Cargo.toml", "Cargo.lock", ".cargo/**", "native/**"]
     @environment [
+      "HARNESS_HF",
       "CARGO_TARGET_DIR",
       "CARGO_BUILD_TARGET",
       "RUSTFLAGS",
@@ -28,14 +35,31 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
 
     @impl true
     def run(argv) do
+      case wanted(System.get_env("HARNESS_HF", "")) do
+        {:ok, wanted} -> run(argv, wanted)
+        {:error, message} -> failure(message)
+      end
+    end
+
+    defp run(argv, wanted) do
       fingerprint = fingerprint()
 
       if "--force" not in argv and File.read(manifest()) == {:ok, fingerprint} and
-           Enum.all?(@packages, &File.regular?(installed(&1))) do
+           wanted |> List.flatten() |> Enum.all?(&File.regular?(installed(&1))) do
         {:noop, []}
       else
-        build(fingerprint)
+        build(wanted, fingerprint)
       end
+    end
+
+    # The packages of each call of cargo. What is not always built has one of its own, so that
+    # cargo settles the features of the others' dependencies without it.
+    defp wanted(value) when value in ["", "0"], do: {:ok, [@packages]}
+    defp wanted("1"), do: {:ok, [@packages, @hugging_face]}
+
+    defp wanted(other) do
+      {:error,
+       "expected the environment variable HARNESS_HF to be 1, 0 or not set, got: #{inspect(other)}"}
     end
 
     @impl true
@@ -43,11 +67,11 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
 
     @impl true
     def clean do
-      Enum.each(@packages, &File.rm(installed(&1)))
+      Enum.each(@packages ++ @hugging_face, &File.rm(installed(&1)))
       File.rm(manifest())
     end
 
-    defp build(fingerprint) do
+    defp build(wanted, fingerprint) do
       case System.find_executable("cargo") do
         nil ->
           failure("""
@@ -58,29 +82,33 @@ unless Code.ensure_loaded?(Mix.Tasks.Compile.EngineNative) do
         cargo ->
           Mix.shell().info("Compiling the Rust code (release)")
           _ = Mix.Project.build_structure()
-          run_cargo(cargo, fingerprint)
+          finish(Enum.all?(wanted, &run_cargo(cargo, &1)), wanted, fingerprint)
       end
     end
 
-    defp run_cargo(cargo, fingerprint) do
+    defp finish(true, wanted, fingerprint) do
+      Enum.each((@packages ++ @hugging_face) -- List.flatten(wanted), &File.rm(installed(&1)))
+      File.mkdir_p!(Path.dirname(manifest()))
+      File.write!(manifest(), fingerprint)
+      {:ok, []}
+    end
+
+    defp finish(false, _wanted, _fingerprint) do
+      failure("cargo could not build the Rust code of :engine (its messages are above)")
+    end
+
+    defp run_cargo(cargo, packages) do
       arguments =
         ["build", "--release", "--locked", "--message-format", "json-render-diagnostics"] ++
-          Enum.flat_map(@packages, fn {name, _, _} -> ["--package", name] end)
+          Enum.flat_map(packages, fn {name, _, _} -> ["--package", name] end)
 
       target = System.get_env("CARGO_TARGET_DIR") || Path.join(build_root(), "native")
       environment = [{"CARGO_TARGET_DIR", Path.expand(target)}]
 
       # cargo's own words go to standard error as they come; standard output holds the messages.
       {messages, status} = System.cmd(cargo, arguments, cd: @root, env: environment)
-
-      if status == 0 do
-        Enum.each(@packages, &install(messages, &1))
-        File.mkdir_p!(Path.dirname(manifest()))
-        File.write!(manifest(), fingerprint)
-        {:ok, []}
-      else
-        failure("cargo could not build the Rust code of :engine (its messages are above)")
-      end
+      if status == 0, do: Enum.each(packages, &install(messages, &1))
+      status == 0
     end
 
     # A VM that has the old file mapped would crash if it were overwritten, and a program that runs

@@ -201,6 +201,8 @@ defmodule Engine.Harness.PromptAssembler do
     * `Engine.Harness.TotalBudgetError` - a total budget that is less than what never gives way costs;
     * `Engine.Harness.StrictError` - a strict layer that would lose something;
     * `Engine.Harness.Tokenizer.Error` - a tokenizer that returned rubbish;
+    * `Engine.Harness.Tokenizer.HuggingFace.Error` - a tokenizer's file that can't be used, or a text
+      that it can't count;
     * whatever the tokenizer's own `c:Engine.Harness.Tokenizer.init/1` objects to.
   """
   @spec assemble(contents, [option]) :: {:ok, Assembly.t()} | {:error, Exception.t()}
@@ -238,7 +240,7 @@ defmodule Engine.Harness.PromptAssembler do
       strict(assembly)
     end
   rescue
-    error in Tokenizer.Error -> {:error, error}
+    error in [Tokenizer.Error, Tokenizer.HuggingFace.Error] -> {:error, error}
   end
 
   @doc """

@@ -24,15 +24,15 @@ defmodule Engine.Harness.Tokenizer do
   The same guarantees hold for it as for the tokenizers of this library: nothing that is sent is
   over budget by its own count. It is asked for the count of about log2(bytes) prefixes of a text
   that has to be cut, and of about log2(units) joined texts and each single unit of a layer of
-  units. Text that spells a special token, such as `<|endoftext|>`, is ordinary text: to be
-  counted as such, never an error.
+  units; one that can stop early says so by `c:count_up_to/3`. Text that spells a special token,
+  such as `<|endoftext|>`, is ordinary text: to be counted as such, never an error.
 
   ## Remembered counts
 
-  What doesn't change from turn to turn is not counted again: the exact tokenizers of this library
-  keep the counts of texts of 64 bytes and more, found by a hash of 128 bits with a secret of the
-  VM, in a table that all processes share. It changes no result. Its size, in results of about 80
-  bytes, is read when the application starts; 0 turns it off:
+  What doesn't change from turn to turn is not counted again: the encodings of
+  `Engine.Harness.Tokenizer.Bpe` keep the counts of texts of 64 bytes and more, found by a hash of
+  128 bits with a secret of the VM, in a table that all processes share. It changes no result. Its
+  size, in results of about 80 bytes, is read when the application starts; 0 turns it off:
 
       config :engine, :remembered_counts, 65_536
   """
@@ -72,11 +72,18 @@ defmodule Engine.Harness.Tokenizer do
   """
   @callback init(options) :: {:ok, prepared} | {:error, Exception.t()}
 
+  @doc """
+  The tokens of a text if they are at most `limit`, else any number above it. Asked instead of
+  `c:count/2` where more than that makes no difference.
+  """
+  @callback count_up_to(text :: String.t(), limit :: non_neg_integer, prepared) ::
+              non_neg_integer
+
   # The core's tokenizer that counts the same, for those that live in Rust.
   @doc false
   @callback native(prepared) :: atom
 
-  @optional_callbacks init: 1, native: 1
+  @optional_callbacks init: 1, count_up_to: 3, native: 1
 
   defmodule Error do
     @moduledoc """
@@ -149,6 +156,28 @@ defmodule Engine.Harness.Tokenizer do
   end
 
   @doc """
+  The tokens of a text if they are at most `limit`, else some number above it: for a tokenizer that
+  stops early this is cheaper than the whole count.
+
+      iex> {:ok, tokenizer} = Engine.Harness.Tokenizer.new(Engine.Harness.Tokenizer.Approximate)
+      iex> Engine.Harness.Tokenizer.count_up_to(tokenizer, "Hello, world!", 8)
+      4
+  """
+  @spec count_up_to(t, String.t(), non_neg_integer) :: non_neg_integer
+  def count_up_to(%Tokenizer{}, "", _limit), do: 0
+
+  def count_up_to(%Tokenizer{module: module, prepared: prepared} = tokenizer, text, limit) do
+    if function_exported?(module, :count_up_to, 3) do
+      case module.count_up_to(text, limit, prepared) do
+        tokens when is_integer(tokens) and tokens >= 0 -> tokens
+        other -> raise error(module, "count_up_to/3", "a non-negative integer", other)
+      end
+    else
+      count(tokenizer, text)
+    end
+  end
+
+  @doc """
   What the table of remembered counts holds (see above), and how often it helped.
 
     * `capacity` - the most results it holds; 0 when it is off
@@ -197,17 +226,20 @@ defmodule Engine.Harness.Tokenizer do
   end
 
   @doc """
-  A tokenizer's name in reports: the encoding where it has one, else its module.
+  A tokenizer's name in reports: the encoding or the file where it has one, else its module.
 
       iex> Engine.Harness.Tokenizer.name({Engine.Harness.Tokenizer.Bpe, encoding: :o200k_base})
       "o200k_base"
       iex> Engine.Harness.Tokenizer.name(Engine.Harness.Tokenizer.Approximate)
       "bytes/4"
+      iex> Engine.Harness.Tokenizer.name({Engine.Harness.Tokenizer.HuggingFace, path: "/srv/qwen3/tokenizer.json"})
+      "qwen3/tokenizer.json"
       iex> Engine.Harness.Tokenizer.name({MyApp.Words, language: "de"})
       "MyApp.Words"
   """
   @spec name(spec) :: String.t()
   def name({Tokenizer.Bpe, options}), do: Atom.to_string(options[:encoding])
+  def name({Tokenizer.HuggingFace, options}), do: Tokenizer.HuggingFace.name(options)
   def name({module, _options}), do: name(module)
   def name(Tokenizer.Approximate), do: "bytes/4"
   def name(module), do: inspect(module)

@@ -196,7 +196,7 @@ defmodule Engine.Harness.Plan.Bisection do
   end
 
   defp fits(text, budget, tokenizer) do
-    tokens = Tokenizer.count(tokenizer, text)
+    tokens = Tokenizer.count_up_to(tokenizer, text, budget)
     if tokens <= budget, do: {text, tokens}
   end
 
