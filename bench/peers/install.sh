@@ -13,6 +13,19 @@ python_peers() {
   cp "$wanted" "$folder/requirements.txt"
 }
 
+# Sets $npm, the folder that has what package.json names.
+npm_peers() {
+  local wanted="$root/bench/peers/package.json"
+  npm="$peers/npm"
+  cmp -s "$wanted" "$npm/installed.json" && return
+  command -v npm >/dev/null || { echo "bench: npm is needed (on Debian: apt-get install npm)" >&2; exit 1; }
+  echo "bench: installing the packages of bench/peers/package.json into $npm" >&2
+  mkdir -p "$npm"
+  cp "$wanted" "$npm/package.json"
+  (cd "$npm" && npm install --silent --no-fund --no-audit) >&2
+  cp "$wanted" "$npm/installed.json"
+}
+
 # Sets $vocabularies, the folder of tiktoken's files, made from the tables inside our library.
 vocabularies() {
   vocabularies="$peers/vocabularies"
