@@ -289,3 +289,51 @@ fn ten_thousand_units_and_a_megabyte() {
         assert!(cut > 0 && cut < text.len(), "{unit:?}: {cut}");
     }
 }
+
+#[test]
+fn a_long_last_piece_is_counted_alone_and_followed() {
+    let units = [
+        "a",
+        "^",
+        " ",
+        "\n",
+        "\r\n",
+        "\t",
+        "ab",
+        "é",
+        "ſ",
+        "漢字",
+        "가",
+        "=-",
+        "/",
+        "' ",
+        "\u{301}",
+        "👩\u{200d}👧🇧🇷👍🏽",
+        "\u{3000}",
+        "xyzzy",
+        "Zwölf",
+    ];
+    let starts = ["", "x", " x", "1 ", "(", "\n"];
+    let ends = ["", " ", "\n", "\r", "/", "!", "s", "'s"];
+    for encoding in [Encoding::Cl100kBase, Encoding::O200kBase] {
+        let bpe = encoding.bpe().unwrap();
+        let remembered = Remembered::new(0);
+        let counter = Counter::new(bpe, &remembered);
+        for unit in units {
+            for bytes in [500, 513, 640, 2_049] {
+                let middle = unit.repeat(bytes / unit.len() + 1);
+                for (start, end) in starts.iter().flat_map(|s| ends.iter().map(move |e| (s, e))) {
+                    let text = format!("{start}{middle}{end}");
+                    let count = counter.count(&text);
+                    let alone = bpe.encode(&text).len() as u64;
+                    let followed = bpe.encode(&format!("{text}{SEPARATOR}")).len() as u64;
+                    assert_eq!(
+                        (count.alone, count.followed),
+                        (alone, followed),
+                        "{encoding}: {start:?}, {unit:?} to {bytes} bytes, {end:?}"
+                    );
+                }
+            }
+        }
+    }
+}

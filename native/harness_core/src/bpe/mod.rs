@@ -289,12 +289,55 @@ impl Bpe {
             count += self.count_piece(recent, text.as_bytes(), start, end);
             start = end;
         }
-        let mut last = text.get(start..).unwrap_or_default().to_owned();
-        let alone = count + self.count_in::<O200K>(recent, &last);
-        last.push_str(SEPARATOR);
+        let last = text.get(start..).unwrap_or_default();
+        let followed = [last, SEPARATOR].concat();
+        let both = self.count_last::<O200K>(recent, last, &followed);
         Count {
-            alone,
-            followed: count + self.count_in::<O200K>(recent, &last),
+            alone: count + both.alone,
+            followed: count + both.followed,
+        }
+    }
+
+    /// The number of tokens of the last pieces, and of them with a separator. A long piece, which
+    /// may be all of a text, is not counted twice.
+    #[allow(clippy::arithmetic_side_effects, reason = "at most one token a byte")]
+    fn count_last<const O200K: bool>(
+        &self,
+        recent: &mut Recent,
+        last: &str,
+        followed: &str,
+    ) -> Count {
+        let one_piece = last.len() > 4 * LONGEST
+            && Splitter::<O200K>::new(last, self.classes).piece_end(0) == last.len();
+        let end = Splitter::<O200K>::new(followed, self.classes).piece_end(0);
+        if one_piece && end == last.len() {
+            let alone = self.count_piece(recent, last.as_bytes(), 0, last.len());
+            let separator = followed.get(end..).unwrap_or_default();
+            return Count {
+                alone,
+                followed: alone + self.count_in::<O200K>(recent, separator),
+            };
+        }
+        if one_piece && end == followed.len() {
+            let (last, followed) = (last.as_bytes(), followed.as_bytes());
+            let (merges, pairs) = (&self.merges, &mut recent.pairs);
+            recent.long.reset();
+            // What both begin with; the separator is within reach of a token from here on.
+            let shared = last.len() - LONGEST;
+            recent.long.advance(merges, pairs, last, shared, usize::MAX);
+            let mut long = recent.long.clone();
+            long.advance(merges, pairs, last, last.len(), usize::MAX);
+            recent
+                .long
+                .advance(merges, pairs, followed, followed.len(), usize::MAX);
+            return Count {
+                alone: long.tokens.len() as u64,
+                followed: recent.long.tokens.len() as u64,
+            };
+        }
+        Count {
+            alone: self.count_in::<O200K>(recent, last),
+            followed: self.count_in::<O200K>(recent, followed),
         }
     }
 
