@@ -66,10 +66,11 @@ def main(folder):
     generator = random.Random(0)
     emoji = [c for c in map(chr, range(0x1F300, 0x1FAFF)) if unicodedata.category(c) == "So"]
     latin = [c for c in map(chr, range(0xA1, 0x100)) if c.isalpha()]
-    prose = ("/usr/share/doc", "/usr/share/perl", "/usr/share/vim", "/usr/share/common-licenses")
+    folders = ("/usr/share/doc", "/usr/share/perl", "/usr/share/vim", "/usr/share/common-licenses")
+    prose = [path for kind in ("*.txt", "*.pod", "README*") for path in files(folders, kind)]
     pick = generator.choice
     made = {
-        "prose": up_to(SIZE, texts(p for end in ("*.txt", "*.pod", "README*") for p in files(prose, end) if p.is_file())),
+        "prose": up_to(SIZE, texts(prose)),
         "code": up_to(SIZE, texts(files([sysconfig.get_path("stdlib")], "*.py"))),
         "cjk": "".join(up_to(SIZE // 3, translations(name)) for name in ("zh_CN", "ja", "ko")),
         "emoji": up_to(SIZE, lines(lambda: pick(emoji) + pick([" ", "", "", PEOPLE]), 20)),

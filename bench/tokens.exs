@@ -20,19 +20,17 @@ commands = [
   {"gpt-tokenizer", ["node", "bench/peers/tokens.mjs", npm, encoding_name]}
 ]
 
-start = fn names ->
-  for {name, command} <- commands, name in names, do: {name, Contestants.start(command)}
-end
-
 row = fn name, cells ->
-  IO.puts("  " <> String.pad_trailing(name, 18) <> Enum.map_join(cells, &String.pad_leading(&1, 15)))
+  IO.puts(
+    "  " <> String.pad_trailing(name, 18) <> Enum.map_join(cells, &String.pad_leading(&1, 15))
+  )
 end
 
 ms = &:erlang.float_to_binary(&1 / 1.0e6, decimals: 1)
 times = &:erlang.float_to_binary(&1 / 1, decimals: 2)
 
 names = Enum.map(commands, &elem(&1, 0))
-peers = start.(names)
+peers = for {name, command} <- commands, do: {name, Contestants.start(command)}
 IO.puts("#{encoding_name}, the first use of it")
 row.("", names)
 row.("ms", for({_, {_, [ms, _]}} <- peers, do: "#{ms}"))
@@ -57,9 +55,14 @@ table = fn title, texts, contestants, rounds ->
     cells =
       for {peer, outcome} <- others do
         case outcome do
-          {:ok, other, ^tokens} -> times.(other / time)
-          {:ok, other, differs} -> raise "#{name}: #{peer} counts #{differs}, not #{tokens}, in #{other} ns"
-          {:error, reason} -> reason
+          {:ok, other, ^tokens} ->
+            times.(other / time)
+
+          {:ok, other, differs} ->
+            raise "#{name}: #{peer} counts #{differs}, not #{tokens}, in #{other} ns"
+
+          {:error, reason} ->
+            reason
         end
       end
 
@@ -68,11 +71,19 @@ table = fn title, texts, contestants, rounds ->
   end
 end
 
-table.("texts of 2 MB and the mix of them, times ours", ~w(prose code cjk emoji base64 mix), peers, 7)
+table.(
+  "texts of 2 MB and the mix of them, times ours",
+  ~w(prose code cjk emoji base64 mix),
+  peers,
+  7
+)
 
 # Python and npm take minutes for some of these.
 {crates, _slow} = Enum.split(peers, 3)
-worst = ~w(one-letter spaces newlines carets random-letters random-latin-1 base64-line emoji-sequences)
+
+worst =
+  ~w(one-letter spaces newlines carets random-letters random-latin-1 base64-line emoji-sequences)
+
 one = table.("worst cases of 1 MB, times ours", Enum.map(worst, &"#{&1}.1"), crates, 3)
 four = table.("and of 4 MB", Enum.map(worst, &"#{&1}.4"), crates, 3)
 
